@@ -1,0 +1,1 @@
+//! Readers, canonical form, the document store, building and opening an index.

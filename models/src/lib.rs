@@ -1,0 +1,1 @@
+//! Language models, encoders, tokenizers, and the fetching of models.
