@@ -1,1 +1,3 @@
 //! Readers, canonical form, the document store, building and opening an index.
+
+pub mod canonical;
