@@ -1,0 +1,1 @@
+//! Encoders: sentence embeddings, cross-encoders, sparse lexical models.

@@ -1,0 +1,226 @@
+//! Tests of the tokenizer on small vocabularies.
+
+use super::*;
+use serde_json::json;
+
+/// Byte-level: all bytes as ids 10.., a few merges, two control tokens with low ids, holes between.
+fn byte_level(pre_tokenizer: Value) -> Vec<u8> {
+    let alphabet = Alphabet::new();
+    let mut vocabulary = serde_json::Map::new();
+    vocabulary.insert("<|im_start|>".into(), json!(1));
+    for byte in 0..=255u8 {
+        vocabulary.insert(alphabet.entry_of(&[byte]), json!(10 + u32::from(byte)));
+    }
+    for (i, entry) in ["Pa", "ri", "Pari", "Paris", "ĠParis", "Ġt", "Ġth", "Ġthe"]
+        .iter()
+        .enumerate()
+    {
+        vocabulary.insert((*entry).into(), json!(300 + i));
+    }
+    let merges = [
+        "P a",
+        "r i",
+        "Pa ri",
+        "Pari s",
+        "Ġ Paris",
+        "Ġ t",
+        "Ġt h",
+        "Ġth e",
+        "< |im_start|>",
+    ];
+    let model = json!({"type": "BPE", "vocab": vocabulary, "merges": merges});
+    let added = json!([
+        {"id": 1, "content": "<|im_start|>", "special": true},
+        {"id": 2, "content": "<|im_end|>", "special": true},
+        {"id": 3, "content": "<|im_end|>>", "special": true},
+    ]);
+    serde_json::to_vec(
+        &json!({"added_tokens": added, "pre_tokenizer": pre_tokenizer, "model": model}),
+    )
+    .unwrap()
+}
+
+fn sentencepiece_like() -> Vec<u8> {
+    let mut vocabulary = serde_json::Map::new();
+    vocabulary.insert("<bos>".into(), json!(0));
+    for byte in 0..=255u32 {
+        vocabulary.insert(format!("<0x{byte:02X}>"), json!(1 + byte));
+    }
+    for (i, entry) in ["▁", "a", "b", "é", "▁a", "ab", "▁ab", "▁▁"]
+        .iter()
+        .enumerate()
+    {
+        vocabulary.insert((*entry).into(), json!(300 + i));
+    }
+    let merges = json!([["▁", "a"], ["a", "b"], ["▁a", "b"], ["▁", "▁"]]);
+    let model = json!({"type": "BPE", "vocab": vocabulary, "merges": merges, "byte_fallback": true, "unk_token": "<unk>"});
+    let normalizers = json!({"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]});
+    let post = json!({"type": "TemplateProcessing", "single": [
+        {"SpecialToken": {"id": "<bos>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]});
+    let added = json!([{"id": 0, "content": "<bos>", "special": true}]);
+    let root = json!({"added_tokens": added, "normalizer": normalizers, "post_processor": post, "model": model});
+    serde_json::to_vec(&root).unwrap()
+}
+
+fn all() -> Vec<Tokenizer> {
+    let level = json!({"type": "ByteLevel", "add_prefix_space": true, "use_regex": true});
+    let digits = json!({"type": "Digits", "individual_digits": true});
+    let other = json!({"type": "Split", "pattern": {"Regex": "\\p{Lu}|\\s+"}, "behavior": "Isolated", "invert": false});
+    [
+        byte_level(level.clone()),
+        byte_level(json!({"type": "Sequence", "pretokenizers": [digits, level.clone()]})),
+        byte_level(json!({"type": "Sequence", "pretokenizers": [other, level]})),
+        sentencepiece_like(),
+    ]
+    .iter()
+    .map(|bytes| Tokenizer::from_json(bytes).unwrap())
+    .collect()
+}
+
+const TEXTS: &[&str] = &[
+    "",
+    " ",
+    "Paris",
+    " Paris, the Paris",
+    "no space",
+    "  two  spaces  ",
+    "line\r\nline\u{a0}\u{3000}x",
+    "<|im_start|>user<|im_end|>>",
+    "日本語 👩‍👩‍👧 e\u{301} नमस्ते שלום",
+    "▁a ▁ literal",
+    "<0x0A> <bos> <unk>",
+    "a\0b\u{7f}\u{10ffff}",
+];
+
+#[test]
+fn the_bytes_of_the_ids_are_the_text() {
+    for tokenizer in all() {
+        for text in TEXTS {
+            let ids = tokenizer.encode_text(text);
+            let bytes: Vec<u8> = ids
+                .iter()
+                .flat_map(|&id| tokenizer.token_bytes(id).unwrap().to_vec())
+                .collect();
+            assert_eq!(String::from_utf8_lossy(&bytes), *text);
+            assert_eq!(tokenizer.decode(&ids), *text);
+            assert!(
+                ids.iter()
+                    .all(|&id| !tokenizer.is_control(id) && id < tokenizer.vocabulary_size())
+            );
+        }
+        let singly: Vec<_> = TEXTS.iter().map(|t| tokenizer.encode_text(t)).collect();
+        assert_eq!(tokenizer.encode_texts(TEXTS), singly);
+    }
+}
+
+#[test]
+fn merges_follow_their_order() {
+    let tokenizer = &all()[0];
+    assert_eq!(tokenizer.encode_text("Paris"), [303]);
+    assert_eq!(tokenizer.encode_text(" Paris the"), [304, 307]);
+    let spaced = &all()[3];
+    assert_eq!(spaced.encode_text(" ab ab"), [306, 306]);
+    assert_eq!(spaced.encode_text("ab  é"), [305, 307, 303]);
+    assert_eq!(spaced.encode_text("\n"), [11]);
+}
+
+#[test]
+fn control_tokens_come_from_prompts_only() {
+    let tokenizer = &all()[0];
+    assert_eq!(tokenizer.control_token("<|im_end|>"), Some(2));
+    assert_eq!(tokenizer.control_token("nothing"), None);
+    assert_eq!(tokenizer.control_content(1), Some("<|im_start|>"));
+    assert_eq!(tokenizer.token_bytes(1), None);
+    assert_eq!(tokenizer.token_bytes(5), None);
+    assert_eq!(tokenizer.token_bytes(u32::MAX), None);
+    assert_eq!(tokenizer.vocabulary_size(), 308);
+    let ids = tokenizer.encode_prompt("<|im_start|> Paris<|im_end|>><|im_end|>Paris");
+    assert_eq!(ids, [1, 304, 3, 2, 303]);
+    assert_eq!(tokenizer.decode(&ids), " ParisParis");
+    assert_eq!(tokenizer.begin_token(), None);
+    assert_eq!(all()[3].begin_token(), Some(0));
+}
+
+#[test]
+fn written_and_read_again_it_is_the_same() {
+    for tokenizer in all() {
+        let again = Tokenizer::from_json(&tokenizer.to_json().unwrap()).unwrap();
+        assert_eq!(again.fingerprint(), tokenizer.fingerprint());
+        assert_eq!(again.vocabulary_size(), tokenizer.vocabulary_size());
+        assert_eq!(again.controls, tokenizer.controls);
+        assert_eq!(again.begin_token(), tokenizer.begin_token());
+        for text in TEXTS {
+            assert_eq!(again.encode_text(text), tokenizer.encode_text(text));
+            assert_eq!(again.encode_prompt(text), tokenizer.encode_prompt(text));
+        }
+        for id in 0..tokenizer.vocabulary_size() {
+            assert_eq!(again.token_bytes(id), tokenizer.token_bytes(id));
+        }
+    }
+    let fingerprints: std::collections::HashSet<_> =
+        all().iter().map(|t| t.fingerprint().to_owned()).collect();
+    assert_eq!(
+        fingerprints.len(),
+        4,
+        "a pre-tokenizer changes the fingerprint"
+    );
+}
+
+#[test]
+fn ids_equal_those_of_the_tokenizers_library() {
+    for bytes in [
+        byte_level(json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true})),
+        byte_level(json!({"type": "Sequence", "pretokenizers": [
+            {"type": "Digits", "individual_digits": true},
+            {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}]})),
+    ] {
+        let own = Tokenizer::from_json(&bytes).unwrap();
+        let other = tokenizers::Tokenizer::from_bytes(own.to_json().unwrap()).unwrap();
+        for text in TEXTS.iter().filter(|t| !t.contains("<|")) {
+            assert_eq!(
+                own.encode_text(text),
+                other.encode(*text, false).unwrap().get_ids(),
+                "{text:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn refusals_say_what_was_expected() {
+    let message = |bytes: &[u8]| Tokenizer::from_json(bytes).unwrap_err().to_string();
+    assert!(message(b"").contains("not a tokenizer.json"));
+    assert!(message(b"{}").contains("BPE"));
+    assert!(message(br#"{"model":{"type":"WordPiece","vocab":{}}}"#).contains("WordPiece"));
+    assert!(message(br#"{"pre_tokenizer":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{},"merges":[]}}"#).contains("empty"));
+    assert!(message(br#"{"pre_tokenizer":{"type":"ByteLevel"},"model":{"vocab":{"a":99999999999},"merges":[]}}"#).contains("too large"));
+    assert!(
+        message(
+            br#"{"pre_tokenizer":{"type":"ByteLevel"},"model":{"vocab":{"a":1},"merges":["a"]}}"#
+        )
+        .contains("merge rule")
+    );
+    assert!(message(br#"{"model":{"vocab":{"a":1},"merges":[]}}"#).contains("spaces"));
+    let folder = tempfile::tempdir().unwrap();
+    assert!(
+        Tokenizer::open(folder.path())
+            .unwrap_err()
+            .to_string()
+            .contains("no tokenizer in")
+    );
+    std::fs::write(folder.path().join("model.gguf"), b"GGUF").unwrap();
+    assert!(
+        Tokenizer::open(folder.path())
+            .unwrap_err()
+            .to_string()
+            .contains("model.gguf")
+    );
+    std::fs::write(folder.path().join("model.gguf"), b"PK").unwrap();
+    assert!(
+        Tokenizer::open(folder.path())
+            .unwrap_err()
+            .to_string()
+            .contains("not a GGUF")
+    );
+}

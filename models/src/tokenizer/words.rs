@@ -1,0 +1,365 @@
+//! Splitting text into the words that byte-pair encoding works on.
+//!
+//! The patterns of the families supported are written out by hand, an order of magnitude faster than a backtracking
+//! regular expression; any other pattern of a `tokenizer.json` goes through the `tokenizers` crate.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
+
+/// GPT-2's pattern (Radford et al. 2019, the released encoder).
+pub(super) const GPT2: &str =
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// Llama 3's pattern: digits in groups of three.
+pub(super) const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Qwen2's pattern: digits one by one.
+pub(super) const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// A way of splitting text into words.
+pub(super) enum Words {
+    /// GPT-2's pattern.
+    Gpt2,
+    /// Digits one by one, GPT-2's pattern on what lies between (SmolLM, StarCoder).
+    DigitsThenGpt2,
+    /// The pattern of Llama 3 and Qwen2, with the greatest number of digits in a group.
+    Grouped {
+        /// Digits in a group.
+        digits: usize,
+    },
+    /// SentencePiece-like: no words. A break before a space that follows something else is exact for vocabularies
+    /// in which no entry holds one inside, and lets a word be looked up.
+    BeforeSpaces,
+    /// The whole text is one word.
+    Whole,
+    /// Any other pattern.
+    Other(Box<PreTokenizerWrapper>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Space,
+    Letter,
+    Number,
+    Other,
+}
+
+static CLASSES: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut table = vec![Class::Other as u8; 0x11_0000];
+    for (pattern, class) in [
+        (r"\p{L}", Class::Letter),
+        (r"\p{N}", Class::Number),
+        (r"\s", Class::Space),
+    ] {
+        if let Ok(hir) = regex_syntax::parse(pattern)
+            && let regex_syntax::hir::HirKind::Class(regex_syntax::hir::Class::Unicode(ranges)) =
+                hir.kind()
+        {
+            for range in ranges.iter() {
+                table[range.start() as usize..=range.end() as usize].fill(class as u8);
+            }
+        }
+    }
+    table
+});
+
+fn class(c: char) -> Class {
+    match CLASSES[c as usize] {
+        0 => Class::Space,
+        1 => Class::Letter,
+        2 => Class::Number,
+        _ => Class::Other,
+    }
+}
+
+/// A place in a text, and what stands there.
+#[derive(Clone, Copy)]
+struct Cursor<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl Cursor<'_> {
+    fn peek(self) -> Option<char> {
+        self.text[self.at..].chars().next()
+    }
+
+    fn class(self) -> Option<Class> {
+        self.peek().map(class)
+    }
+
+    fn advance(&mut self) {
+        if let Some(c) = self.peek() {
+            self.at += c.len_utf8();
+        }
+    }
+
+    fn skip_class(&mut self, wanted: Class, at_most: usize) {
+        for _ in 0..at_most {
+            if self.class() != Some(wanted) {
+                break;
+            }
+            self.advance();
+        }
+    }
+}
+
+/// Length in bytes of an English contraction at the start of `text`.
+fn contraction(text: &str, any_case: bool) -> Option<usize> {
+    let rest = text.strip_prefix('\'')?;
+    let mut chars = rest.chars();
+    // Under Unicode case folding the long s is an s.
+    let fold = |c: char| match c {
+        'ſ' if any_case => 's',
+        c if any_case => c.to_ascii_lowercase(),
+        c => c,
+    };
+    let first = chars.next()?;
+    match fold(first) {
+        's' | 't' | 'm' | 'd' => Some(1 + first.len_utf8()),
+        'r' | 'v' if chars.next().map(fold) == Some('e') => Some(3),
+        'l' if chars.next().map(fold) == Some('l') => Some(3),
+        _ => None,
+    }
+}
+
+/// End of the match of `\s+(?!\S)|\s+` that starts in a run of white space.
+fn spaces_end(text: &str, from: usize) -> usize {
+    let mut cursor = Cursor { text, at: from };
+    let mut last = from;
+    while cursor.class() == Some(Class::Space) {
+        last = cursor.at;
+        cursor.advance();
+    }
+    // The last space of a run stays with what follows it, unless it is the only one.
+    if cursor.at == text.len() || last == from {
+        cursor.at
+    } else {
+        last
+    }
+}
+
+fn gpt2_end(text: &str, from: usize) -> usize {
+    if let Some(length) = contraction(&text[from..], false) {
+        return from + length;
+    }
+    let mut cursor = Cursor { text, at: from };
+    if cursor.peek() == Some(' ') {
+        cursor.advance();
+    }
+    match cursor.class() {
+        Some(found) if found != Class::Space => {
+            cursor.skip_class(found, usize::MAX);
+            cursor.at
+        }
+        _ => spaces_end(text, from),
+    }
+}
+
+fn grouped_end(text: &str, from: usize, digits: usize) -> usize {
+    if let Some(length) = contraction(&text[from..], true) {
+        return from + length;
+    }
+    let start = Cursor { text, at: from };
+    let (Some(first), Some(first_class)) = (start.peek(), start.class()) else {
+        return text.len();
+    };
+    let mut after = start;
+    after.advance();
+    let mut cursor = start;
+    if first_class == Class::Letter
+        || (first_class != Class::Number
+            && first != '\r'
+            && first != '\n'
+            && after.class() == Some(Class::Letter))
+    {
+        cursor.advance();
+        cursor.skip_class(Class::Letter, usize::MAX);
+        return cursor.at;
+    }
+    if first_class == Class::Number {
+        cursor.skip_class(Class::Number, digits);
+        return cursor.at;
+    }
+    if first == ' ' {
+        cursor.advance();
+    }
+    if cursor.class() == Some(Class::Other) {
+        cursor.skip_class(Class::Other, usize::MAX);
+        while matches!(cursor.peek(), Some('\r' | '\n')) {
+            cursor.advance();
+        }
+        return cursor.at;
+    }
+    let mut run = start;
+    let mut line_end = None;
+    while run.class() == Some(Class::Space) {
+        let breaks = matches!(run.peek(), Some('\r' | '\n'));
+        run.advance();
+        if breaks {
+            line_end = Some(run.at);
+        }
+    }
+    line_end.unwrap_or_else(|| spaces_end(text, from))
+}
+
+impl Words {
+    /// Calls `word` with each word of `text`, in order; together they are the text.
+    pub(super) fn each<'t>(&self, text: &'t str, mut word: impl FnMut(&'t str)) {
+        let mut scan = |range: Range<usize>, end: &dyn Fn(&str, usize) -> usize| {
+            let part = &text[range];
+            let mut from = 0;
+            while from < part.len() {
+                let to = end(part, from);
+                word(&part[from..to]);
+                from = to;
+            }
+        };
+        match self {
+            Self::Gpt2 => scan(0..text.len(), &gpt2_end),
+            Self::DigitsThenGpt2 => {
+                let mut from = 0;
+                for (at, c) in text.char_indices() {
+                    if class(c) == Class::Number {
+                        scan(from..at, &gpt2_end);
+                        scan(at..at + c.len_utf8(), &|part, _| part.len());
+                        from = at + c.len_utf8();
+                    }
+                }
+                scan(from..text.len(), &gpt2_end);
+            }
+            Self::Grouped { digits } => scan(0..text.len(), &|part, from| {
+                grouped_end(part, from, *digits)
+            }),
+            Self::BeforeSpaces => scan(0..text.len(), &|part, from| {
+                let bytes = part.as_bytes();
+                (from + 1..bytes.len())
+                    .find(|&i| bytes[i] == b' ' && bytes[i - 1] != b' ')
+                    .unwrap_or(bytes.len())
+            }),
+            Self::Whole => scan(0..text.len(), &|part, _| part.len()),
+            Self::Other(pattern) => {
+                let mut split = PreTokenizedString::from(text);
+                match pattern.pre_tokenize(&mut split) {
+                    Ok(()) => {
+                        for (_, (from, to), _) in
+                            split.get_splits(OffsetReferential::Original, OffsetType::Byte)
+                        {
+                            word(&text[from..to]);
+                        }
+                    }
+                    // A pattern that fails on a text (too much backtracking) leaves it as one word.
+                    Err(_) => word(text),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tokenizers::SplitDelimiterBehavior;
+    use tokenizers::pre_tokenizers::digits::Digits;
+    use tokenizers::pre_tokenizers::sequence::Sequence;
+    use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+
+    fn pattern(text: &str) -> PreTokenizerWrapper {
+        Split::new(
+            SplitPattern::Regex(text.to_owned()),
+            SplitDelimiterBehavior::Isolated,
+            false,
+        )
+        .unwrap()
+        .into()
+    }
+
+    fn split(words: &Words, text: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        words.each(text, |w| found.push(w.to_owned()));
+        found
+    }
+
+    fn check(text: &str) {
+        let pairs = [
+            (Words::Gpt2, Words::Other(Box::new(pattern(GPT2)))),
+            (
+                Words::DigitsThenGpt2,
+                Words::Other(Box::new(
+                    Sequence::new(vec![Digits::new(true).into(), pattern(GPT2)]).into(),
+                )),
+            ),
+            (
+                Words::Grouped { digits: 3 },
+                Words::Other(Box::new(pattern(LLAMA3))),
+            ),
+            (
+                Words::Grouped { digits: 1 },
+                Words::Other(Box::new(pattern(QWEN2))),
+            ),
+        ];
+        for (own, other) in &pairs {
+            let found = split(own, text);
+            assert_eq!(found, split(other, text), "{text:?}");
+            assert_eq!(found.concat(), text);
+        }
+        for words in [Words::BeforeSpaces, Words::Whole] {
+            assert_eq!(split(&words, text).concat(), text);
+        }
+    }
+
+    #[test]
+    fn splits_known_cases() {
+        for text in [
+            "",
+            " ",
+            "  ",
+            "a",
+            " a",
+            "  a",
+            "a  ",
+            "don't DON'T 'll 'LL' 'rE",
+            "x\r\n\r\n  y",
+            "12345 6 ٣٤ Ⅻ ½",
+            "\u{a0}\u{a0}b",
+            "!?\n\n a",
+            " !\n",
+            "\n a",
+            "a\tb",
+            " \n \n  c",
+            "ƒ'ſ",
+            "日本語 テスト。",
+            "हिन्दी में",
+            "👩‍👩‍👧 ok",
+            "a\u{301}b",
+            "\r",
+            "'",
+            "''s",
+            " 's",
+            "a\u{2028}b \u{3000}c",
+        ] {
+            check(text);
+        }
+        assert_eq!(
+            split(&Words::DigitsThenGpt2, "in 1984, don't"),
+            ["in", " ", "1", "9", "8", "4", ",", " don", "'t"]
+        );
+        assert_eq!(split(&Words::BeforeSpaces, " a  b c"), [" a", "  b", " c"]);
+    }
+
+    proptest! {
+        #[test]
+        fn splits_as_the_regular_expressions_do(text in "[ a-zA-Z0-9'\\r\\n\\t.,!sSlLtTdD\u{a0}éßñ漢ेด٣½🙂\u{301}\u{200d}ſ]{0,40}") {
+            check(&text);
+        }
+
+        #[test]
+        fn any_text_is_split_without_loss(text in any::<String>()) {
+            for words in [Words::Gpt2, Words::DigitsThenGpt2, Words::Grouped { digits: 3 }, Words::BeforeSpaces] {
+                prop_assert_eq!(split(&words, &text).concat(), text.clone());
+            }
+        }
+    }
+}
