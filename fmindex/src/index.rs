@@ -1,0 +1,401 @@
+//! One or many segments queried as if one.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::Symbol;
+use crate::live::DeadRows;
+use crate::range::{Ranges, RowRange};
+use crate::segment::Segment;
+use crate::tally::{Continuation, Mask, Tally, fill_mask, with_tally};
+
+/// A document of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DocumentId {
+    /// Index of the segment.
+    pub segment: u32,
+    /// Index of the document in the segment.
+    pub document: u32,
+}
+
+/// A place where a phrase stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Occurrence {
+    /// The document.
+    pub document: DocumentId,
+    /// Token offset of the phrase's first token in the document.
+    pub start: u32,
+}
+
+/// In which documents a phrase stands, and how often.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DocumentCounts {
+    /// Documents with their term frequency, ascending by document.
+    pub counts: Vec<(DocumentId, u32)>,
+    /// Whether the phrase has more live occurrences than were looked at; the counts then speak of
+    /// those that were.
+    pub capped: bool,
+}
+
+/// Why segments cannot be queried together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IndexError {
+    /// Two segments have different alphabets or separators.
+    #[error(
+        "segment {segment} has an alphabet of {found:?} symbols and separator, the first segment one of {expected:?}: they were built with different tokenizers"
+    )]
+    Alphabet {
+        /// Index of the segment.
+        segment: usize,
+        /// Alphabet and separator of the first segment.
+        expected: (u32, Symbol),
+        /// Alphabet and separator of this segment.
+        found: (u32, Symbol),
+    },
+    /// A deleted document does not exist.
+    #[error(
+        "document {document} of segment {segment} is marked deleted, but the segment has {documents} documents"
+    )]
+    Document {
+        /// Index of the segment.
+        segment: usize,
+        /// The document.
+        document: u32,
+        /// Documents of the segment.
+        documents: u32,
+    },
+}
+
+struct Part {
+    segment: Segment,
+    /// Marks of dead documents; empty where none is dead.
+    gone: Vec<bool>,
+    dead: Option<DeadRows>,
+}
+
+struct Inner {
+    segments: Vec<Segment>,
+    parts: Vec<Part>,
+    alphabet: u32,
+    separator: Symbol,
+    tokens: u64,
+    documents: u64,
+}
+
+/// Segments queried as one; `Send` and `Sync`, cheap to clone.
+///
+/// Symbols are never the separator: asking for it gives no rows, and it is never listed.
+#[derive(Clone)]
+pub struct Index {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Index")
+            .field("segments", &self.inner.segments.len())
+            .field("tokens", &self.inner.tokens)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Index {
+    /// Joins segments of one alphabet and separator. No segments at all make an empty index.
+    ///
+    /// # Errors
+    /// The segments have different alphabets or separators.
+    pub fn new(segments: Vec<Segment>) -> Result<Self, IndexError> {
+        Self::with_dead_documents(segments, &[])
+    }
+
+    /// Joins segments; `dead[i]` lists the deleted documents of segment `i` (any order, missing lists
+    /// are empty). Each deleted document is walked once and its rows are marked.
+    ///
+    /// # Errors
+    /// The segments have different alphabets or separators, or a deleted document does not exist.
+    pub fn with_dead_documents(
+        segments: Vec<Segment>,
+        dead: &[Vec<u32>],
+    ) -> Result<Self, IndexError> {
+        let expected = segments
+            .first()
+            .map_or((1, 0), |segment| (segment.alphabet(), segment.separator()));
+        let mut parts = Vec::with_capacity(segments.len());
+        let (mut tokens, mut documents) = (0, 0);
+        for (at, segment) in segments.iter().enumerate() {
+            let found = (segment.alphabet(), segment.separator());
+            if found != expected {
+                return Err(IndexError::Alphabet {
+                    segment: at,
+                    expected,
+                    found,
+                });
+            }
+            let part = Part::new(at, segment.clone(), dead.get(at).map_or(&[], Vec::as_slice))?;
+            tokens += segment.tokens();
+            documents += u64::from(segment.documents());
+            for (document, _) in part.gone.iter().enumerate().filter(|(_, gone)| **gone) {
+                documents -= 1;
+                tokens -= segment.document_span(document as u32).len() as u64;
+            }
+            parts.push(part);
+        }
+        let (alphabet, separator) = expected;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                segments,
+                parts,
+                alphabet,
+                separator,
+                tokens,
+                documents,
+            }),
+        })
+    }
+
+    /// The alphabet's size.
+    pub fn alphabet(&self) -> u32 {
+        self.inner.alphabet
+    }
+
+    /// The symbol that closes paragraphs.
+    pub fn separator(&self) -> Symbol {
+        self.inner.separator
+    }
+
+    /// Number of live documents, empty ones included.
+    pub fn documents(&self) -> u64 {
+        self.inner.documents
+    }
+
+    /// Number of tokens of live documents, separators included.
+    pub fn tokens(&self) -> u64 {
+        self.inner.tokens
+    }
+
+    /// The segments.
+    pub fn segments(&self) -> &[Segment] {
+        &self.inner.segments
+    }
+
+    /// Whether a document exists and is not deleted.
+    pub fn is_live(&self, document: DocumentId) -> bool {
+        let part = self.inner.parts.get(document.segment as usize);
+        part.is_some_and(|part| {
+            document.document < part.segment.documents() && !part.is_gone(document.document)
+        })
+    }
+
+    /// The empty phrase.
+    pub fn full(&self) -> Ranges {
+        let parts = &self.inner.parts;
+        Ranges::from_fn(parts.len(), 0, |at| parts[at].segment.bwt.full())
+    }
+
+    /// The rows of a phrase; none if it holds the separator or a symbol that does not occur.
+    pub fn range(&self, phrase: &[Symbol]) -> Ranges {
+        let mut ranges = self.full();
+        for &symbol in phrase {
+            ranges = self.extend(&ranges, symbol);
+        }
+        ranges
+    }
+
+    /// The rows of the phrase with `symbol` appended: one backward-search step a segment.
+    pub fn extend(&self, ranges: &Ranges, symbol: Symbol) -> Ranges {
+        let parts = &self.inner.parts;
+        let length = ranges.length().saturating_add(1);
+        Ranges::from_fn(parts.len(), length, |at| {
+            let range = ranges.of_segment(at);
+            let bwt = &parts[at].segment.bwt;
+            match bwt.code(symbol) {
+                Some(code) if !range.is_empty() => bwt.extend(range, code),
+                _ => RowRange::EMPTY,
+            }
+        })
+    }
+
+    /// The ranges that hold occurrences, by segment: for the empty phrase, the rows of all tokens but
+    /// separators.
+    fn occurrences<'a>(
+        &'a self,
+        ranges: &'a Ranges,
+    ) -> impl Iterator<Item = (u32, &'a Part, RowRange)> + 'a {
+        let parts = self.inner.parts.iter().enumerate();
+        parts.filter_map(|(at, part)| {
+            let range = match ranges.length() {
+                0 => part.segment.bwt.words(),
+                _ => ranges.of_segment(at),
+            };
+            (!range.is_empty()).then_some((at as u32, part, range))
+        })
+    }
+
+    /// Live occurrences of the phrase; for the empty phrase, live tokens that are not separators.
+    pub fn count(&self, ranges: &Ranges) -> u64 {
+        let live = |part: &Part, range: RowRange| {
+            let dead = part.dead.as_ref().map_or(0, |dead| dead.count(range));
+            u64::from(range.len() - dead)
+        };
+        self.occurrences(ranges)
+            .map(|(_, part, range)| live(part, range))
+            .sum()
+    }
+
+    /// Symbols that continue the phrase in a live document, with counts, ascending by symbol. `into` is
+    /// cleared first.
+    pub fn continuations(&self, ranges: &Ranges, into: &mut Vec<Continuation>) {
+        into.clear();
+        with_tally(self.alphabet(), |tally| {
+            for (at, part) in self.inner.parts.iter().enumerate() {
+                part.tally(ranges.of_segment(at), ranges.length(), tally);
+            }
+            tally.drain(|symbol, count| into.push(Continuation { symbol, count }));
+        });
+    }
+
+    /// Sets exactly the bits of the symbols that continue the phrase in a live document; a mask longer
+    /// than the alphabet has its further bits cleared, a shorter one is cut.
+    pub fn mask(&self, ranges: &Ranges, mask: &mut Mask) {
+        fill_mask(mask, self.alphabet(), |words| {
+            with_tally(self.alphabet(), |tally| {
+                for (at, part) in self.inner.parts.iter().enumerate() {
+                    part.tally(ranges.of_segment(at), ranges.length(), tally);
+                }
+                tally.drain(|symbol, _| words.set(symbol));
+            });
+        });
+    }
+
+    /// Whether `symbol` continues the phrase in a live document; cheaper than a list of all.
+    pub fn allows(&self, ranges: &Ranges, symbol: Symbol) -> bool {
+        self.count(&self.extend(ranges, symbol)) > 0
+    }
+
+    /// Live occurrences of the phrase, by segment and then in row order. For the empty phrase, every
+    /// live token that is not a separator.
+    pub fn locate<'a>(&'a self, ranges: &'a Ranges) -> impl Iterator<Item = Occurrence> + 'a {
+        let length = ranges.length().max(1);
+        self.occurrences(ranges)
+            .flat_map(move |(segment, part, range)| {
+                (range.start..range.end).filter_map(move |row| {
+                    if part.is_dead(row) {
+                        return None;
+                    }
+                    let position = part.segment.bwt.position(row)?;
+                    let last = position.checked_sub(1)?;
+                    let document = part.segment.document_at(last)?;
+                    let first = part.segment.document_span(document).start;
+                    let start = position.checked_sub(length)?.checked_sub(first)?;
+                    let document = DocumentId { segment, document };
+                    Some(Occurrence { document, start })
+                })
+            })
+    }
+
+    /// Documents of the phrase with their term frequencies: exact if it has at most `cap` live
+    /// occurrences, else those of the first `cap` rows and marked so.
+    pub fn document_counts(&self, ranges: &Ranges, cap: usize) -> DocumentCounts {
+        let mut found: Vec<DocumentId> = self
+            .locate(ranges)
+            .take(cap)
+            .map(|occurrence| occurrence.document)
+            .collect();
+        found.sort_unstable();
+        let counts = found
+            .chunk_by(|a, b| a == b)
+            .map(|run| (run[0], run.len() as u32));
+        DocumentCounts {
+            counts: counts.collect(),
+            capped: self.count(ranges) > cap as u64,
+        }
+    }
+
+    /// Tokens of a document, separators of paragraphs included where the span crosses them. What lies
+    /// outside of the document is left out; of a document that does not exist, everything.
+    pub fn extract(&self, document: DocumentId, span: Range<u32>) -> Vec<Symbol> {
+        let Some(part) = self.inner.parts.get(document.segment as usize) else {
+            return Vec::new();
+        };
+        let whole = part.segment.document_span(document.document);
+        let at = |offset: u32| whole.start.saturating_add(offset).min(whole.end);
+        part.segment.extract(at(span.start)..at(span.end))
+    }
+
+    /// Tokens of a document, separators included; 0 for one that does not exist.
+    pub fn document_length(&self, document: DocumentId) -> u32 {
+        let part = self.inner.parts.get(document.segment as usize);
+        part.map_or(0, |part| {
+            part.segment.document_span(document.document).len() as u32
+        })
+    }
+}
+
+impl Part {
+    fn new(at: usize, segment: Segment, dead: &[u32]) -> Result<Self, IndexError> {
+        let mut gone = Vec::new();
+        let mut rows = None;
+        if !dead.is_empty() {
+            let documents = segment.documents();
+            gone = vec![false; documents as usize];
+            for &document in dead {
+                let Some(gone) = gone.get_mut(document as usize) else {
+                    return Err(IndexError::Document {
+                        segment: at,
+                        document,
+                        documents,
+                    });
+                };
+                *gone = true;
+            }
+            let marked = gone.par_iter().enumerate().filter(|(_, gone)| **gone);
+            let spans: Vec<_> = marked
+                .map(|(document, _)| segment.document_span(document as u32))
+                .collect();
+            rows = Some(DeadRows::of(&segment.bwt, &spans));
+        }
+        Ok(Self {
+            segment,
+            gone,
+            dead: rows,
+        })
+    }
+
+    fn is_gone(&self, document: u32) -> bool {
+        self.gone.get(document as usize).is_some_and(|&gone| gone)
+    }
+
+    #[inline]
+    fn is_dead(&self, row: u32) -> bool {
+        self.dead.as_ref().is_some_and(|dead| dead.contains(row))
+    }
+
+    /// Adds the live continuations of a range.
+    fn tally(&self, range: RowRange, length: u32, tally: &mut Tally) {
+        let bwt = &self.segment.bwt;
+        if length == 0 {
+            for code in 1..bwt.codes() {
+                let bucket = bwt.bucket(code);
+                let dead = self.dead.as_ref().map_or(0, |dead| dead.count(bucket));
+                if bucket.len() > dead {
+                    tally.add(bwt.symbol(code), u64::from(bucket.len() - dead));
+                }
+            }
+        } else if let Some(dead) = &self.dead {
+            bwt.each_row(range, |row, code| {
+                if code != 0 && !dead.contains(row) {
+                    tally.add(bwt.symbol(code), 1);
+                }
+            });
+        } else {
+            bwt.list(range, |code, count| {
+                if code != 0 {
+                    tally.add(bwt.symbol(code), u64::from(count));
+                }
+            });
+        }
+    }
+}
