@@ -1,3 +1,13 @@
 //! Readers, canonical form, the document store, building and opening an index.
 
+pub mod analysis;
+pub mod bm25;
 pub mod canonical;
+pub mod citation;
+pub mod index;
+pub mod lexical;
+pub mod manifest;
+pub mod store;
+
+pub use citation::Citation;
+pub use index::{CiteError, Document, Index, IndexError};

@@ -1,0 +1,29 @@
+//! A citation: a quote and where in the corpus it stands, word for word.
+
+use serde::{Deserialize, Serialize};
+
+/// A quote from a document of the corpus. Offsets are into the document's text as the corpus gave
+/// it, ends exclusive; `quote` is that slice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Citation {
+    /// External id of the document.
+    pub id: String,
+    /// Title of the document.
+    pub title: String,
+    /// The slice of the original text.
+    pub quote: String,
+    /// First byte (UTF-8).
+    pub start_byte: u64,
+    /// Byte after the last.
+    pub end_byte: u64,
+    /// First character (Unicode scalar value).
+    pub start_char: u64,
+    /// Character after the last.
+    pub end_char: u64,
+    /// Number of the paragraph in the document; the title is 0, so quotes stand in 1 and up.
+    pub paragraph: u32,
+    /// In how many other places of the corpus the same tokens stand. 0 until the caller counts them.
+    pub other_occurrences: u64,
+    /// Score the quote was chosen with. 0 until the caller sets it.
+    pub score: f32,
+}

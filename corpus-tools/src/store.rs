@@ -1,0 +1,441 @@
+//! The document store of a segment: ids, titles, metadata, original texts, and where paragraphs lie.
+//!
+//! Two container files ([`fmindex::file`]), mapped and never read ahead:
+//!
+//! ```text
+//! text.bin        text             the documents' texts as the corpus gave them, one after the other
+//!                 starts           u64 × (documents + 1)
+//! documents.bin   ids, titles, metadata (JSON objects)  bytes, each with *_starts u64 × (documents + 1)
+//!                 id_order         u32 × documents: document numbers in the order of their ids
+//!                 paragraphs       u32 × (documents + 1): number of a document's first paragraph
+//!                 byte_starts, byte_ends  u32 × paragraphs: place in the document's text (0, 0: the title)
+//!                 token_starts     u32 × (paragraphs + 1): first token in the segment
+//! ```
+//!
+//! Every offset is checked where it is used: a damaged body gives an error.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use fmindex::file::{File, FileError, Section, Words, Writer};
+
+const DOCUMENTS_FILE: &str = "documents.bin";
+const TEXT_FILE: &str = "text.bin";
+const DOCUMENTS_KIND: &str = "documents";
+const TEXT_KIND: &str = "text";
+
+/// A paragraph of a stored document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paragraph {
+    /// Number within the document; the title is 0.
+    pub number: u32,
+    /// Tokens, counted from the document's first, the separator left out.
+    pub tokens: Range<u32>,
+    /// Bytes of the document's text: a whole line, without its end. `0..0` for the title.
+    pub bytes: Range<usize>,
+}
+
+impl Paragraph {
+    /// Whether this is the title, which is indexed but never quoted.
+    pub fn is_title(&self) -> bool {
+        self.number == 0
+    }
+}
+
+/// Mapped strings: bytes with their starts.
+#[derive(Clone, Debug)]
+struct Strings {
+    bytes: Section,
+    starts: Words<u64>,
+}
+
+impl Strings {
+    fn open(file: &File, name: &str, starts: &str) -> Result<Self, FileError> {
+        let strings = Self {
+            bytes: file.section(name)?,
+            starts: file.section(starts)?.u64s()?,
+        };
+        let ends = strings.starts.len().checked_sub(1);
+        let last = ends.and_then(|last| strings.starts.get(last));
+        if strings.starts.get(0) != Some(0) || last != Some(strings.bytes.len() as u64) {
+            return Err(damaged(
+                file,
+                format!("{starts} do not fit the section {name}"),
+            ));
+        }
+        Ok(strings)
+    }
+
+    fn count(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    fn get(&self, index: u32) -> Result<&str, FileError> {
+        let index = index as usize;
+        let bounds = self.starts.get(index).zip(self.starts.get(index + 1));
+        bounds
+            .and_then(|(start, end)| {
+                self.bytes
+                    .bytes()
+                    .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+            })
+            .and_then(|bytes| std::str::from_utf8(bytes).ok())
+            .ok_or_else(|| {
+                damaged(
+                    self.bytes.file(),
+                    format!(
+                        "string {index} of {} is not valid UTF-8 in place",
+                        self.count()
+                    ),
+                )
+            })
+    }
+}
+
+fn damaged(file: &File, what: impl Into<String>) -> FileError {
+    FileError::damaged(file.path(), 0, what)
+}
+
+/// The documents of one segment, mapped.
+#[derive(Clone, Debug)]
+pub struct Store {
+    ids: Strings,
+    titles: Strings,
+    metadata: Strings,
+    id_order: Words<u32>,
+    paragraphs: Words<u32>,
+    byte_starts: Words<u32>,
+    byte_ends: Words<u32>,
+    token_starts: Words<u32>,
+    texts: Strings,
+    documents: File,
+    text: File,
+}
+
+impl Store {
+    /// Maps the store in the segment's folder `dir`; reads headers only.
+    ///
+    /// # Errors
+    /// A file is missing, foreign or damaged, or the two do not fit each other.
+    pub fn open(dir: &Path) -> Result<Self, FileError> {
+        let documents = File::open(&dir.join(DOCUMENTS_FILE), DOCUMENTS_KIND)?;
+        let text = File::open(&dir.join(TEXT_FILE), TEXT_KIND)?;
+        let store = Self {
+            ids: Strings::open(&documents, "ids", "id_starts")?,
+            titles: Strings::open(&documents, "titles", "title_starts")?,
+            metadata: Strings::open(&documents, "metadata", "metadata_starts")?,
+            id_order: documents.section("id_order")?.u32s()?,
+            paragraphs: documents.section("paragraphs")?.u32s()?,
+            byte_starts: documents.section("byte_starts")?.u32s()?,
+            byte_ends: documents.section("byte_ends")?.u32s()?,
+            token_starts: documents.section("token_starts")?.u32s()?,
+            texts: Strings::open(&text, "text", "starts")?,
+            documents,
+            text,
+        };
+        let count = store.ids.count();
+        let agree = store.titles.count() == count
+            && store.metadata.count() == count
+            && store.texts.count() == count
+            && store.id_order.len() == count
+            && store.paragraphs.len() == count + 1
+            && store.byte_starts.len() == store.byte_ends.len()
+            && store.token_starts.len() == store.byte_starts.len() + 1
+            && store.paragraphs.get(count) == u32::try_from(store.byte_starts.len()).ok();
+        if !agree || u32::try_from(count).is_err() {
+            let what = "its sections speak of different numbers of documents or paragraphs";
+            return Err(damaged(&store.documents, what));
+        }
+        Ok(store)
+    }
+
+    /// Number of documents.
+    pub fn documents(&self) -> u32 {
+        self.ids.count() as u32
+    }
+
+    /// Number of paragraphs, titles included.
+    pub fn paragraph_count(&self) -> u64 {
+        self.byte_starts.len() as u64
+    }
+
+    /// Number of tokens, separators included.
+    pub fn tokens(&self) -> u64 {
+        self.token_starts
+            .get(self.byte_starts.len())
+            .unwrap_or(0)
+            .into()
+    }
+
+    /// Bytes of all texts.
+    pub fn text_bytes(&self) -> u64 {
+        self.texts.bytes.len() as u64
+    }
+
+    /// The external id of a document.
+    ///
+    /// # Errors
+    /// There is no such document, or the file is damaged; as for all that follow.
+    pub fn id(&self, document: u32) -> Result<&str, FileError> {
+        self.ids.get(document)
+    }
+
+    /// The title of a document, as the corpus gave it.
+    ///
+    /// # Errors
+    /// As [`Store::id`].
+    pub fn title(&self, document: u32) -> Result<&str, FileError> {
+        self.titles.get(document)
+    }
+
+    /// The text of a document, as the corpus gave it.
+    ///
+    /// # Errors
+    /// As [`Store::id`].
+    pub fn text(&self, document: u32) -> Result<&str, FileError> {
+        self.texts.get(document)
+    }
+
+    /// The extra fields of a document: a JSON object, or the empty string for none.
+    ///
+    /// # Errors
+    /// As [`Store::id`].
+    pub fn metadata(&self, document: u32) -> Result<&str, FileError> {
+        self.metadata.get(document)
+    }
+
+    /// The document whose external id is `id`.
+    ///
+    /// # Errors
+    /// The file is damaged.
+    pub fn find(&self, id: &str) -> Result<Option<u32>, FileError> {
+        let (mut low, mut high) = (0, self.id_order.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let document = self.id_order.get(middle).unwrap_or(u32::MAX);
+            match self.ids.get(document)?.cmp(id) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+                std::cmp::Ordering::Equal => return Ok(Some(document)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The paragraphs of a document; the first is the title.
+    ///
+    /// # Errors
+    /// As [`Store::id`].
+    pub fn paragraphs(&self, document: u32) -> Result<Vec<Paragraph>, FileError> {
+        self.checked_paragraphs(document).ok_or_else(|| {
+            let what = format!("the paragraphs of document {document} do not lie inside of it");
+            damaged(&self.documents, what)
+        })
+    }
+
+    fn checked_paragraphs(&self, document: u32) -> Option<Vec<Paragraph>> {
+        let index = document as usize;
+        let first = self.paragraphs.get(index)? as usize;
+        let last = self.paragraphs.get(index + 1)? as usize;
+        if first >= last || last > self.byte_starts.len() {
+            return None;
+        }
+        let text = self.texts.get(document).ok()?;
+        let base = self.token_starts.get(first)?;
+        let mut end_before = 0;
+        (first..last)
+            .map(|at| {
+                let start = self.token_starts.get(at)?.checked_sub(base)?;
+                let next = self.token_starts.get(at + 1)?.checked_sub(base)?;
+                // The separator is the last token of every paragraph.
+                let end = next.checked_sub(1).filter(|&end| start <= end)?;
+                let bytes = self.byte_starts.get(at)? as usize..self.byte_ends.get(at)? as usize;
+                text.get(bytes.clone())?;
+                if bytes.start < end_before {
+                    return None;
+                }
+                end_before = bytes.end;
+                Some(Paragraph {
+                    number: (at - first) as u32,
+                    tokens: start..end,
+                    bytes,
+                })
+            })
+            .collect()
+    }
+
+    /// Reads every byte, compares checksums, and checks every offset, string and the order of ids.
+    ///
+    /// # Errors
+    /// The first place that is wrong.
+    pub fn verify(&self) -> Result<(), FileError> {
+        self.documents.verify()?;
+        self.text.verify()?;
+        let mut tokens = 0;
+        for document in 0..self.documents() {
+            self.title(document)?;
+            let metadata = self.metadata(document)?;
+            let object = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>;
+            if !metadata.is_empty() && object(metadata).is_err() {
+                let what = format!("the metadata of document {document} are not a JSON object");
+                return Err(damaged(&self.documents, what));
+            }
+            if self.find(self.id(document)?)? != Some(document) {
+                let what = format!("document {document} is not found by its id");
+                return Err(damaged(&self.documents, what));
+            }
+            for paragraph in self.paragraphs(document)? {
+                tokens += u64::from(paragraph.tokens.end - paragraph.tokens.start) + 1;
+            }
+        }
+        if tokens != self.tokens() {
+            return Err(damaged(&self.documents, "token starts do not add up"));
+        }
+        Ok(())
+    }
+
+    /// The files and their sizes in bytes.
+    pub fn files(&self) -> [(PathBuf, u64); 2] {
+        [&self.documents, &self.text].map(|file| (file.path().to_owned(), file.size()))
+    }
+}
+
+/// Strings on their way into a file.
+#[derive(Default)]
+struct Column {
+    bytes: Vec<u8>,
+    starts: Vec<u64>,
+}
+
+impl Column {
+    fn push(&mut self, text: &str) {
+        self.starts.push(self.bytes.len() as u64);
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    fn write(mut self, writer: &mut Writer, name: &str, starts: &str) -> Result<(), FileError> {
+        self.starts.push(self.bytes.len() as u64);
+        writer.section(name, &self.bytes)?;
+        writer.begin(starts)?;
+        writer.write_u64s(&self.starts)
+    }
+}
+
+/// What a document is stored with. Texts go to disk as they come, the rest is held until the end.
+pub(crate) struct NewDocument<'a> {
+    pub id: &'a str,
+    pub title: &'a str,
+    pub text: &'a str,
+    /// A JSON object, or empty.
+    pub metadata: &'a str,
+    /// Places of the paragraphs in `text`, the title's empty one first.
+    pub paragraphs: &'a [Range<u32>],
+    /// Tokens of each paragraph, the separator left out.
+    pub token_counts: &'a [u32],
+}
+
+/// Writes the store of one segment, document by document.
+pub(crate) struct StoreWriter {
+    path: PathBuf,
+    text: Writer,
+    text_starts: Vec<u64>,
+    text_bytes: u64,
+    ids: Column,
+    titles: Column,
+    metadata: Column,
+    paragraphs: Vec<u32>,
+    byte_starts: Vec<u32>,
+    byte_ends: Vec<u32>,
+    token_starts: Vec<u32>,
+    tokens: u32,
+}
+
+impl StoreWriter {
+    /// Starts the store in the existing folder `dir`.
+    pub fn create(dir: &Path) -> Result<Self, FileError> {
+        let mut text = Writer::create(&dir.join(TEXT_FILE), TEXT_KIND)?;
+        text.begin("text")?;
+        Ok(Self {
+            path: dir.join(DOCUMENTS_FILE),
+            text,
+            text_starts: Vec::new(),
+            text_bytes: 0,
+            ids: Column::default(),
+            titles: Column::default(),
+            metadata: Column::default(),
+            paragraphs: Vec::new(),
+            byte_starts: Vec::new(),
+            byte_ends: Vec::new(),
+            token_starts: Vec::new(),
+            tokens: 0,
+        })
+    }
+
+    /// Appends a document. The caller keeps the segment below 2³¹ tokens.
+    pub fn push(&mut self, document: &NewDocument<'_>) -> Result<(), FileError> {
+        self.text.write(document.text.as_bytes())?;
+        self.text_starts.push(self.text_bytes);
+        self.text_bytes += document.text.len() as u64;
+        self.ids.push(document.id);
+        self.titles.push(document.title);
+        self.metadata.push(document.metadata);
+        self.paragraphs.push(self.byte_starts.len() as u32);
+        for (bytes, tokens) in document.paragraphs.iter().zip(document.token_counts) {
+            self.byte_starts.push(bytes.start);
+            self.byte_ends.push(bytes.end);
+            self.token_starts.push(self.tokens);
+            self.tokens += tokens + 1;
+        }
+        Ok(())
+    }
+
+    /// Number of documents so far.
+    pub fn documents(&self) -> u32 {
+        self.text_starts.len() as u32
+    }
+
+    /// Number of paragraphs so far.
+    pub fn paragraph_count(&self) -> u64 {
+        self.byte_starts.len() as u64
+    }
+
+    /// Bytes of the texts so far.
+    pub fn text_bytes(&self) -> u64 {
+        self.text_bytes
+    }
+
+    /// Writes what is held and finishes both files.
+    pub fn finish(mut self) -> Result<(), FileError> {
+        self.text_starts.push(self.text_bytes);
+        self.text.begin("starts")?;
+        self.text.write_u64s(&self.text_starts)?;
+        self.text.finish()?;
+
+        self.paragraphs.push(self.byte_starts.len() as u32);
+        self.token_starts.push(self.tokens);
+        let id = |document: u32| {
+            let start = self.ids.starts[document as usize] as usize;
+            let next = self.ids.starts.get(document as usize + 1);
+            &self.ids.bytes[start..next.map_or(self.ids.bytes.len(), |&end| end as usize)]
+        };
+        let mut id_order: Vec<u32> = (0..self.ids.starts.len() as u32).collect();
+        id_order.sort_unstable_by(|&a, &b| id(a).cmp(id(b)));
+
+        let mut writer = Writer::create(&self.path, DOCUMENTS_KIND)?;
+        self.ids.write(&mut writer, "ids", "id_starts")?;
+        self.titles.write(&mut writer, "titles", "title_starts")?;
+        self.metadata
+            .write(&mut writer, "metadata", "metadata_starts")?;
+        for (name, words) in [
+            ("id_order", &id_order),
+            ("paragraphs", &self.paragraphs),
+            ("byte_starts", &self.byte_starts),
+            ("byte_ends", &self.byte_ends),
+            ("token_starts", &self.token_starts),
+        ] {
+            writer.begin(name)?;
+            writer.write_u32s(words)?;
+        }
+        writer.finish()
+    }
+}
