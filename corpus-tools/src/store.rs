@@ -404,6 +404,18 @@ impl StoreWriter {
         self.text_bytes
     }
 
+    /// Bytes of memory taken so far.
+    pub fn memory(&self) -> u64 {
+        let columns = [&self.ids, &self.titles, &self.metadata];
+        let strings: usize = columns
+            .map(|column| column.bytes.capacity() + column.starts.capacity() * 8)
+            .iter()
+            .sum();
+        let words = self.text_starts.capacity() * 8
+            + (self.byte_starts.capacity() * 3 + self.paragraphs.capacity() * 2) * 4;
+        (strings + words) as u64
+    }
+
     /// Writes what is held and finishes both files.
     pub fn finish(mut self) -> Result<(), FileError> {
         self.text_starts.push(self.text_bytes);
