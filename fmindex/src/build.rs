@@ -28,6 +28,14 @@ impl Profile {
         }
     }
 
+    /// Binary logarithm of the rows of a block: larger blocks are smaller in total, smaller ones faster.
+    pub(crate) fn block_shift(self) -> u32 {
+        match self {
+            Self::Small => 9,
+            Self::Fast => 8,
+        }
+    }
+
     /// Tokens between two inverse samples: an `extract` walks half as many steps to its start.
     pub fn inverse_rate(self) -> u32 {
         match self {

@@ -1,13 +1,26 @@
-//! The rows of a segment: BWT, rank, positions. One file, `fm.bwt`.
+//! The rows of a segment: next codes in blocks, rank by occurrence lists, sampled positions. File `fm.bwt`.
+//!
+//! Row 0 is the empty prefix of the text; the other rows are the text's prefixes sorted by their reversed
+//! tokens. A row's *next code* is the code of the token that follows its prefix (the Burrows–Wheeler
+//! transform of the reversed text; Burrows and Wheeler 1994, Ferragina and Manzini 2000). A row's
+//! *position* is the length of its prefix. The row of the whole text has no next token; its next code is
+//! the separator's, and [`Bwt::next`] knows that this one is spurious.
 
+use std::ops::Range;
 use std::path::Path;
 
-use crate::build::{BuildError, BuildOptions, Codes, NO_CODE, Progress, Sorted, stage};
+use rayon::prelude::*;
+
+use crate::bits::{BitWriter, read, width_for};
+use crate::blocks::{Block, Encoder, Shape};
+use crate::build::{BuildError, BuildOptions, Codes, NO_CODE, Progress, Reversed, Sorted, stage};
 use crate::file::{File, FileError, Words, Writer};
+use crate::lists::{self, ListWriter, Lists};
+use crate::live::DeadRows;
 use crate::range::RowRange;
 use crate::{MAX_ALPHABET, MAX_TOKENS, Symbol};
 
-pub(crate) const FILE: &str = "fm.bwt";
+const FILE: &str = "fm.bwt";
 const KIND: &str = "fm-bwt";
 
 /// Writes the file and returns its size in bytes.
@@ -20,72 +33,208 @@ pub(crate) fn write(
     progress: &dyn Progress,
 ) -> Result<u64, BuildError> {
     let path = dir.join(FILE);
-    let Sorted { text, suffixes } = sorted;
-    let n = suffixes.len();
-    stage(progress, "write rows", n as u64)?;
-    // Row 0 is the empty prefix; row r is the prefix of length n - suffixes[r - 1].
-    let mut bwt = Vec::with_capacity(n + 1);
-    let mut primary = 0;
-    let mut positions = Vec::with_capacity(n + 1);
-    let mut inverse = vec![0u32; n + 1];
-    bwt.push(if n == 0 { 0 } else { text.code(n - 1) });
-    positions.push(0);
-    for (at, &suffix) in suffixes.iter().enumerate() {
-        let suffix = suffix as usize;
-        if suffix == 0 {
-            primary = at as u32 + 1;
-            bwt.push(0);
-        } else {
-            bwt.push(text.code(suffix - 1));
-        }
-        positions.push((n - suffix) as u32);
-        inverse[n - suffix] = at as u32 + 1;
-    }
-    let mut counts = vec![0u32; alphabet.len() as usize + 1];
-    for &code in &bwt {
-        counts[code as usize + 1] += 1;
-    }
-    for at in 1..counts.len() {
-        counts[at] += counts[at - 1];
-    }
-    let mut next = counts.clone();
-    let mut rows = vec![0u32; n + 1];
-    for (row, &code) in bwt.iter().enumerate() {
-        let at = &mut next[code as usize];
-        rows[*at as usize] = row as u32;
-        *at += 1;
-    }
+    let Sorted { text, mut suffixes } = sorted;
+    let tokens = suffixes.len() as u32;
+    // The row of the empty prefix; the sorter leaves room for it.
+    suffixes.reserve_exact(1);
+    suffixes.insert(0, tokens as i32);
+    let rows = tokens + 1;
+    let primary = suffixes.iter().position(|&suffix| suffix == 0);
+    let primary = primary.unwrap_or(0) as u32;
+
+    let profile = options.profile;
     let mut writer = Writer::create(&path, KIND)?;
+    let shape = Shape {
+        shift: profile.block_shift(),
+        codes: alphabet.len(),
+        sample_width: width_for(u64::from(tokens / profile.sample_rate()) + 1),
+    };
     writer.begin("meta")?;
     writer.write_u32s(&[
-        n as u32,
+        tokens,
         options.alphabet,
         options.separator,
         alphabet.len(),
         primary,
         document_starts.len() as u32,
-        options.profile.sample_rate(),
+        shape.shift,
+        profile.sample_rate(),
+        profile.inverse_rate(),
     ])?;
     for (name, words) in [
         ("codes", &alphabet.code),
         ("symbols", &alphabet.symbols),
         ("starts", &alphabet.starts),
-        ("counts", &counts),
-        ("bwt", &bwt),
-        ("rows", &rows),
-        ("positions", &positions),
-        ("inverse", &inverse),
     ] {
         writer.begin(name)?;
         writer.write_u32s(words)?;
     }
     writer.begin("documents")?;
     writer.write_u32s(document_starts)?;
-    writer.write_u32s(&[n as u32])?;
+    writer.write_u32s(&[tokens])?;
+    writer.begin("inverse")?;
+    writer.write_u64s(&inverse_samples(&suffixes, profile.inverse_rate()))?;
+
+    stage(progress, "code rows", u64::from(rows))?;
+    write_blocks(
+        &mut suffixes,
+        &text,
+        shape,
+        profile.sample_rate(),
+        &mut writer,
+        progress,
+    )?;
+    drop(text);
+    // What were suffixes are codes now.
+    stage(progress, "list occurrences", u64::from(rows))?;
+    write_lists(suffixes, alphabet, shape, &mut writer, progress)?;
     writer.finish()?;
-    Ok(std::fs::metadata(&path)
-        .map_err(|e| FileError::io(&path, "read the size", e))?
-        .len())
+    let size = std::fs::metadata(&path).map_err(|e| FileError::io(&path, "read the size", e))?;
+    Ok(size.len())
+}
+
+/// Rows of the prefixes whose length is a multiple of the rate, packed.
+fn inverse_samples(suffixes: &[i32], rate: u32) -> Vec<u64> {
+    let tokens = suffixes.len() as u32 - 1;
+    let mut sampled = vec![0u32; (tokens / rate) as usize + 1];
+    for (row, &suffix) in suffixes.iter().enumerate() {
+        let position = tokens - suffix as u32;
+        if position.is_multiple_of(rate) {
+            sampled[(position / rate) as usize] = row as u32;
+        }
+    }
+    let width = width_for(suffixes.len() as u64);
+    let mut bits = BitWriter::default();
+    for row in sampled {
+        bits.push(u64::from(row), width);
+    }
+    bits.into_words()
+}
+
+/// Writes the blocks and leaves each row's next code where its suffix was.
+fn write_blocks(
+    suffixes: &mut [i32],
+    text: &Reversed,
+    shape: Shape,
+    rate: u32,
+    writer: &mut Writer,
+    progress: &dyn Progress,
+) -> Result<(), BuildError> {
+    let tokens = suffixes.len() as u32 - 1;
+    let mut offsets = vec![0u32];
+    let mut at = 0u64;
+    let mut done = 0;
+    writer.begin("blocks")?;
+    // Batches bound the memory that coded blocks take before they are written.
+    for batch in suffixes.chunks_mut(1 << 22) {
+        if progress.interrupted() {
+            return Err(BuildError::Interrupted);
+        }
+        let coded: Vec<(Vec<u64>, Vec<u32>)> = batch
+            .par_chunks_mut(1 << 14)
+            .map(|rows| {
+                let mut encoder = Encoder::new(shape);
+                let mut words = Vec::new();
+                let mut lengths = Vec::new();
+                let mut codes = Vec::with_capacity(shape.rows());
+                let mut samples = Vec::new();
+                for block in rows.chunks_mut(shape.rows()) {
+                    codes.clear();
+                    samples.clear();
+                    for (row, entry) in block.iter_mut().enumerate() {
+                        let suffix = *entry as u32;
+                        let position = tokens - suffix;
+                        if position.is_multiple_of(rate) {
+                            samples.push((row as u32, position / rate));
+                        }
+                        let code = match suffix {
+                            0 => 0,
+                            _ => text.code(suffix as usize - 1),
+                        };
+                        codes.push(code);
+                        *entry = code as i32;
+                    }
+                    let coded = encoder.encode(&codes, &samples);
+                    lengths.push(coded.len() as u32);
+                    words.extend_from_slice(&coded);
+                }
+                (words, lengths)
+            })
+            .collect();
+        for (words, lengths) in coded {
+            writer.write_u64s(&words)?;
+            for length in lengths {
+                at += u64::from(length);
+                offsets.push(at as u32);
+            }
+        }
+        done += batch.len() as u64;
+        progress.advance(done);
+    }
+    if at > u64::from(u32::MAX) {
+        return Err(BuildError::TooLong {
+            tokens: u64::from(tokens),
+        });
+    }
+    writer.begin("offsets")?;
+    writer.write_u32s(&offsets)?;
+    Ok(())
+}
+
+fn write_lists(
+    codes: Vec<i32>,
+    alphabet: &Codes,
+    shape: Shape,
+    writer: &mut Writer,
+    progress: &dyn Progress,
+) -> Result<(), BuildError> {
+    let rows = codes.len() as u32;
+    let blocks = rows.div_ceil(1 << shape.shift);
+    // Block of every row, sorted by the row's code: a counting sort.
+    let mut next = vec![0u32; alphabet.len() as usize + 1];
+    for &code in &codes {
+        next[code as usize + 1] += 1;
+    }
+    for at in 1..next.len() {
+        next[at] += next[at - 1];
+    }
+    let begins = next.clone();
+    let mut sorted = vec![0u32; codes.len()];
+    for (row, &code) in codes.iter().enumerate() {
+        let at = &mut next[code as usize];
+        sorted[*at as usize] = row as u32 >> shape.shift;
+        *at += 1;
+    }
+    drop(codes);
+    let mut list_writer = ListWriter::default();
+    list_writer.begin(writer)?;
+    let codes: Vec<usize> = (0..alphabet.symbols.len()).collect();
+    // Batches of codes with about as many rows each.
+    let mut at = 0;
+    while at < codes.len() {
+        if progress.interrupted() {
+            return Err(BuildError::Interrupted);
+        }
+        let begin = begins[at];
+        let mut end = at + 1;
+        while end < codes.len() && begins[end + 1] - begin < 1 << 22 {
+            end += 1;
+        }
+        let coded: Vec<_> = codes[at..end]
+            .par_iter()
+            .map(|&code| {
+                let rows = begins[code] as usize..begins[code + 1] as usize;
+                lists::encode(&sorted[rows], blocks)
+            })
+            .collect();
+        for (lists, &code) in coded.into_iter().zip(&codes[at..end]) {
+            list_writer.push(lists, alphabet.starts[code] + 1, writer)?;
+        }
+        progress.advance(u64::from(begins[end]));
+        at = end;
+    }
+    list_writer.finish(rows, writer)?;
+    Ok(())
 }
 
 /// The mapped rows.
@@ -97,15 +246,18 @@ pub(crate) struct Bwt {
     pub(crate) separator: Symbol,
     codes: u32,
     primary: u32,
+    shape: Shape,
+    rate: u32,
+    inverse_rate: u32,
+    row_width: u32,
     code: Words<u32>,
     symbols: Words<u32>,
     starts: Words<u32>,
-    counts: Words<u32>,
-    bwt: Words<u32>,
-    by_code: Words<u32>,
-    positions: Words<u32>,
-    inverse: Words<u32>,
     pub(crate) documents: Words<u32>,
+    inverse: Words<u64>,
+    offsets: Words<u32>,
+    blocks: Words<u64>,
+    lists: Lists,
 }
 
 impl Bwt {
@@ -113,27 +265,32 @@ impl Bwt {
         let path = dir.join(FILE);
         let file = File::open(&path, KIND)?;
         let meta = file.section("meta")?.u32s()?;
-        let word = |at: usize| {
-            meta.get(at)
-                .ok_or_else(|| FileError::damaged(&path, 0, "the section meta is too short"))
+        let mut words = (0..9).map(|at| meta.get(at));
+        let mut word = || {
+            let word = words.next().flatten();
+            word.ok_or_else(|| FileError::damaged(&path, 0, "the section meta is too short"))
         };
-        let (tokens, alphabet, separator, codes) = (word(0)?, word(1)?, word(2)?, word(3)?);
-        let documents = word(5)?;
+        let (tokens, alphabet, separator, codes) = (word()?, word()?, word()?, word()?);
+        let (primary, documents, shift) = (word()?, word()?, word()?);
+        let (rate, inverse_rate) = (word()?, word()?);
         if u64::from(tokens) >= MAX_TOKENS
             || alphabet == 0
             || alphabet > MAX_ALPHABET
             || separator >= alphabet
             || codes == 0
             || codes > alphabet
-            || documents == u32::MAX
+            || u64::from(documents) >= MAX_TOKENS
+            || primary > tokens
+            || !(8..=9).contains(&shift)
+            || !(1..=1 << 16).contains(&rate)
+            || !(1..=1 << 16).contains(&inverse_rate)
         {
-            return Err(FileError::damaged(
-                &path,
-                0,
-                "the section meta contradicts itself",
-            ));
+            let what = "the section meta contradicts itself";
+            return Err(FileError::damaged(&path, 0, what));
         }
-        let words = |name: &str, length: u32| {
+        let rows = tokens + 1;
+        let row_width = width_for(u64::from(rows));
+        let sized = |name: &str, length: u32| {
             let words = file.section(name)?.u32s()?;
             if words.len() != length as usize {
                 let what = format!("the section {name} should have {length} words");
@@ -141,27 +298,33 @@ impl Bwt {
             }
             Ok(words)
         };
-        let rows = tokens + 1;
         Ok(Self {
             rows,
             alphabet,
             separator,
             codes,
-            primary: word(4)?,
-            code: words("codes", alphabet)?,
-            symbols: words("symbols", codes)?,
-            starts: words("starts", codes + 1)?,
-            counts: words("counts", codes + 1)?,
-            bwt: words("bwt", rows)?,
-            by_code: words("rows", rows)?,
-            positions: words("positions", rows)?,
-            inverse: words("inverse", rows)?,
-            documents: words("documents", documents + 1)?,
+            primary,
+            shape: Shape {
+                shift,
+                codes,
+                sample_width: width_for(u64::from(tokens / rate) + 1),
+            },
+            rate,
+            inverse_rate,
+            row_width,
+            code: sized("codes", alphabet)?,
+            symbols: sized("symbols", codes)?,
+            starts: sized("starts", codes + 1)?,
+            documents: sized("documents", documents + 1)?,
+            inverse: file.section("inverse")?.u64s()?,
+            offsets: sized("offsets", rows.div_ceil(1 << shift) + 1)?,
+            blocks: file.section("blocks")?.u64s()?,
+            lists: Lists::open(&file, codes)?,
             file,
         })
     }
 
-    /// The code of a symbol that occurs; the separator and unknown symbols have none here.
+    /// The code of a symbol that occurs; the separator has none here.
     #[inline]
     pub(crate) fn code(&self, symbol: Symbol) -> Option<u32> {
         if symbol == self.separator {
@@ -171,6 +334,7 @@ impl Bwt {
         (code != NO_CODE && code < self.codes).then_some(code)
     }
 
+    /// The symbol of a code.
     #[inline]
     pub(crate) fn symbol(&self, code: u32) -> Symbol {
         self.symbols.get(code as usize).unwrap_or(self.separator)
@@ -182,7 +346,6 @@ impl Bwt {
     }
 
     /// Number of tokens.
-    #[inline]
     pub(crate) fn tokens(&self) -> u32 {
         self.rows - 1
     }
@@ -214,20 +377,53 @@ impl Bwt {
         }
     }
 
-    /// First row of `code` whose prefix without its last token stands at or after `row`.
-    #[inline]
-    fn step(&self, code: u32, row: u32) -> u32 {
-        let at = |code: u32| self.counts.get(code as usize).unwrap_or(0).min(self.rows) as usize;
-        let (from, to) = (at(code), at(code + 1));
-        let list = self.by_code.raw().get(from..to).unwrap_or(&[]);
-        let before = list.partition_point(|&other| u32::from_le(other) < row) as u32;
-        (self.bucket(code).start + before).min(self.rows)
+    #[inline(always)]
+    fn block(&self, block: u32) -> Block<'_> {
+        let at = |block: u32| self.offsets.get(block as usize).unwrap_or(0) as usize;
+        let words = self.blocks.raw().get(at(block)..at(block + 1));
+        Block::new(words.unwrap_or(&[]), self.shape)
+    }
+
+    #[inline(always)]
+    fn place(&self, row: u32) -> (u32, usize) {
+        (
+            row >> self.shape.shift,
+            (row & ((1 << self.shape.shift) - 1)) as usize,
+        )
     }
 
     /// Range of the phrase one token longer.
     #[inline]
     pub(crate) fn extend(&self, range: RowRange, code: u32) -> RowRange {
-        let (start, end) = (self.step(code, range.start), self.step(code, range.end));
+        let (block, from) = self.place(range.start);
+        let (last, to) = self.place(range.end);
+        let (base, present) = self.lists.rank(code, block);
+        let (mut start, mut end) = (base, base);
+        if block == last {
+            if !present {
+                return RowRange::EMPTY;
+            }
+            let block = self.block(block);
+            let Some(number) = block.find(code) else {
+                return RowRange::EMPTY;
+            };
+            start += block.rank(number, from) as u32;
+            end += block.rank(number, to) as u32;
+        } else {
+            if present && from > 0 {
+                let block = self.block(block);
+                let number = block.find(code);
+                start += number.map_or(0, |number| block.rank(number, from)) as u32;
+            }
+            let (base, present) = self.lists.rank(code, last);
+            end = base;
+            if present && to > 0 {
+                let block = self.block(last);
+                let number = block.find(code);
+                end += number.map_or(0, |number| block.rank(number, to)) as u32;
+            }
+        }
+        let end = end.min(self.rows);
         if start < end {
             RowRange { start, end }
         } else {
@@ -235,90 +431,143 @@ impl Bwt {
         }
     }
 
-    /// Next code and row of that next token; `None` at the end of the text.
-    #[inline]
+    /// Code of a row's next token and the row of the prefix with it; `None` at the end of the text.
+    #[inline(always)]
     pub(crate) fn next(&self, row: u32) -> Option<(u32, u32)> {
-        if row == self.primary {
+        let (block, at) = self.place(row);
+        self.next_in(&self.block(block), row, block, at)
+    }
+
+    #[inline(always)]
+    fn next_in(&self, coded: &Block<'_>, row: u32, block: u32, at: usize) -> Option<(u32, u32)> {
+        if row == self.primary || row >= self.rows {
             return None;
         }
-        let code = self.bwt.get(row as usize)?;
-        if code >= self.codes {
-            return None;
-        }
+        let (number, before) = coded.number_and_rank(at);
+        let code = coded.code(number);
+        let (base, _) = self.lists.rank(code, block);
         let spurious = u32::from(code == 0 && row > self.primary);
-        let next = self.step(code, row).checked_sub(spurious)?;
-        (next < self.rows).then_some((code, next))
+        let next = base.checked_add(before as u32)?.checked_sub(spurious)?;
+        (code < self.codes && next < self.rows).then_some((code, next))
     }
 
-    /// Calls `each` with next codes of the rows and how often each stands there, in any order; a code
-    /// may come more than once.
-    pub(crate) fn list(&self, range: RowRange, mut each: impl FnMut(u32, u32)) {
-        for row in range.start..range.end {
-            each(self.bwt.get(row as usize).unwrap_or(0), 1);
+    /// Next code of a row.
+    #[inline(always)]
+    pub(crate) fn next_code(&self, row: u32) -> u32 {
+        let (block, at) = self.place(row);
+        let block = self.block(block);
+        block.code(block.number(at))
+    }
+
+    /// Calls `each` with next codes of live rows and how often each stands there, in any order; a code
+    /// may come more than once. Without `COUNTS` the counts are at least 1 and not more is known.
+    #[inline(always)]
+    pub(crate) fn list<const COUNTS: bool>(
+        &self,
+        range: RowRange,
+        dead: Option<&DeadRows>,
+        mut each: impl FnMut(u32, u32),
+    ) {
+        let mut row = range.start;
+        while row < range.end.min(self.rows) {
+            let (at, from) = self.place(row);
+            let begin = row - from as u32;
+            let end = range
+                .end
+                .min(self.rows)
+                .min(begin + (1 << self.shape.shift));
+            let to = (end - begin) as usize;
+            let block = self.block(at);
+            let here = RowRange { start: row, end };
+            row = end;
+            let dead = dead.filter(|dead| dead.count(here) > 0);
+            if to - from <= FEW_ROWS {
+                for row in from..to {
+                    if !dead.is_some_and(|dead| dead.contains(begin + row as u32)) {
+                        each(block.code(block.number(row)), 1);
+                    }
+                }
+                continue;
+            }
+            let whole = to - from == self.shape.rows();
+            if !COUNTS && whole && dead.is_none() {
+                block.each_code(|_, code| each(code, 1));
+                continue;
+            }
+            let mut counts = [0u16; 512];
+            block.each_number(from, to, |number| counts[number & 511] += 1);
+            if let Some(dead) = dead {
+                dead.each(here, |row| {
+                    let number = block.number((row - begin) as usize);
+                    counts[number & 511] = counts[number & 511].saturating_sub(1);
+                });
+            }
+            block.each_code(|number, code| {
+                let count = counts[number & 511];
+                if count > 0 {
+                    each(code, u32::from(count));
+                }
+            });
         }
     }
 
-    /// Calls `each` with every row and its next code.
-    pub(crate) fn each_row(&self, range: RowRange, mut each: impl FnMut(u32, u32)) {
-        for row in range.start..range.end {
-            each(row, self.bwt.get(row as usize).unwrap_or(0));
-        }
-    }
-
-    /// Length of a row's prefix of the text.
+    /// Length of a row's prefix of the text: walks to a sampled row. `None` in a damaged file.
     #[inline]
-    pub(crate) fn position(&self, row: u32) -> Option<u32> {
-        self.positions
-            .get(row as usize)
-            .filter(|&position| position < self.rows)
+    pub(crate) fn position(&self, mut row: u32) -> Option<u32> {
+        for steps in 0..=self.rate {
+            if row == self.primary {
+                return self.tokens().checked_sub(steps);
+            }
+            let (block, at) = self.place(row);
+            let coded = self.block(block);
+            if let Some(value) = coded.sample(at) {
+                let position = value.checked_mul(self.rate)?.checked_sub(steps)?;
+                return (position <= self.tokens()).then_some(position);
+            }
+            (_, row) = self.next_in(&coded, row, block, at)?;
+        }
+        None
     }
 
-    /// Row of the prefix of a length.
-    pub(crate) fn row_at(&self, position: u32) -> Option<u32> {
-        self.inverse
-            .get(position as usize)
-            .filter(|&row| row < self.rows)
+    /// Row of the prefix of a length: walks from the inverse sample before it. `None` in a damaged file.
+    fn row_at(&self, position: u32) -> Option<u32> {
+        let sample = (position / self.inverse_rate) as usize;
+        let width = self.row_width;
+        let mut row = read(self.inverse.raw(), sample * width as usize, width) as u32;
+        for _ in 0..position % self.inverse_rate {
+            (_, row) = self.next(row)?;
+        }
+        (row < self.rows).then_some(row)
     }
-}
 
-impl Bwt {
     /// Rows of the prefixes that end with the tokens at the text positions of `span`, in text order;
     /// fewer in a damaged file.
-    pub(crate) fn rows_of(&self, span: std::ops::Range<u32>) -> Vec<u32> {
+    pub(crate) fn rows_of(&self, span: Range<u32>) -> Vec<u32> {
         let mut rows = Vec::new();
-        let Some(mut row) = self.row_at(span.start) else {
-            return rows;
-        };
-        for _ in span {
-            let Some((_, next)) = self.next(row) else {
-                break;
-            };
-            row = next;
-            rows.push(row);
-        }
+        self.walk(span, |_, row| rows.push(row));
         rows
-    }
-}
-
-impl Bwt {
-    /// The files.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &File> {
-        std::iter::once(&self.file)
     }
 
     /// Tokens at text positions; fewer in a damaged file.
-    pub(crate) fn extract(&self, span: std::ops::Range<u32>) -> Vec<Symbol> {
+    pub(crate) fn extract(&self, span: Range<u32>) -> Vec<Symbol> {
         let mut tokens = Vec::with_capacity(span.len());
+        self.walk(span, |code, _| tokens.push(self.symbol(code)));
+        tokens
+    }
+
+    fn walk(&self, span: Range<u32>, mut each: impl FnMut(u32, u32)) {
         let Some(mut row) = self.row_at(span.start) else {
-            return tokens;
+            return;
         };
         for _ in span {
             let Some((code, next)) = self.next(row) else {
-                break;
+                return;
             };
             row = next;
-            tokens.push(self.symbol(code));
+            each(code, row);
         }
-        tokens
     }
 }
+
+/// Fewer rows of a block are read one by one, without a table over its codes.
+const FEW_ROWS: usize = 12;

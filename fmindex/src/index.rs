@@ -384,14 +384,8 @@ impl Part {
                     tally.add(bwt.symbol(code), u64::from(bucket.len() - dead));
                 }
             }
-        } else if let Some(dead) = &self.dead {
-            bwt.each_row(range, |row, code| {
-                if code != 0 && !dead.contains(row) {
-                    tally.add(bwt.symbol(code), 1);
-                }
-            });
         } else {
-            bwt.list(range, |code, count| {
+            bwt.list::<true>(range, self.dead.as_ref(), |code, count| {
                 if code != 0 {
                     tally.add(bwt.symbol(code), u64::from(count));
                 }

@@ -29,10 +29,13 @@
 
 pub mod file;
 
+mod bits;
+mod blocks;
 mod build;
 mod bwt;
 mod document;
 mod index;
+mod lists;
 mod live;
 mod merge;
 mod range;

@@ -46,6 +46,26 @@ impl DeadRows {
             .is_some_and(|word| word >> (row % 64) & 1 == 1)
     }
 
+    /// Calls `each` with the dead rows of a range, ascending.
+    #[inline]
+    pub(crate) fn each(&self, range: RowRange, mut each: impl FnMut(u32)) {
+        let end = range.end.min(self.rows);
+        let mut row = range.start;
+        while row < end {
+            let shift = row % 64;
+            let mut bits = self.bits[row as usize / 64] >> shift;
+            while bits != 0 {
+                let dead = row + bits.trailing_zeros();
+                if dead >= end {
+                    return;
+                }
+                each(dead);
+                bits &= bits - 1;
+            }
+            row += 64 - shift;
+        }
+    }
+
     /// Dead rows before `row`.
     #[inline]
     fn rank(&self, row: u32) -> u32 {

@@ -47,9 +47,7 @@ impl Segment {
     }
 
     fn files(&self) -> impl Iterator<Item = &File> {
-        self.bwt
-            .files()
-            .chain(self.stored.iter().map(DocumentIndexes::file))
+        std::iter::once(&self.bwt.file).chain(self.stored.iter().map(DocumentIndexes::file))
     }
 
     /// Reads every byte and compares all checksums.
