@@ -1,1 +1,15 @@
 //! Encoders: sentence embeddings, cross-encoders, sparse lexical models.
+//!
+//! All stand on one BERT of our own that computes in 32-bit floats on the processor. Texts are
+//! grouped by length and packed without padding; a group runs on one thread, groups in parallel.
+
+mod bert;
+mod config;
+mod error;
+mod math;
+mod sentence;
+mod tokens;
+mod weights;
+
+pub use error::EncoderError;
+pub use sentence::SentenceEncoder;

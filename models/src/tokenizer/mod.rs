@@ -558,4 +558,4 @@ fn normalizer_of(definition: &Definition) -> Result<Option<NormalizerWrapper>, s
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

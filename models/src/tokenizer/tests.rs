@@ -40,6 +40,11 @@ fn byte_level(pre_tokenizer: Value) -> Vec<u8> {
     .unwrap()
 }
 
+/// The first of [`all`], for tests of other modules.
+pub(crate) fn byte_level_tokenizer() -> Tokenizer {
+    Tokenizer::from_json(&byte_level(json!({"type": "ByteLevel"}))).unwrap()
+}
+
 fn sentencepiece_like() -> Vec<u8> {
     let mut vocabulary = serde_json::Map::new();
     vocabulary.insert("<bos>".into(), json!(0));
@@ -64,7 +69,7 @@ fn sentencepiece_like() -> Vec<u8> {
 }
 
 fn all() -> Vec<Tokenizer> {
-    let level = json!({"type": "ByteLevel", "add_prefix_space": true, "use_regex": true});
+    let level = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
     let digits = json!({"type": "Digits", "individual_digits": true});
     let other = json!({"type": "Split", "pattern": {"Regex": "\\p{Lu}|\\s+"}, "behavior": "Isolated", "invert": false});
     [
@@ -170,10 +175,12 @@ fn written_and_read_again_it_is_the_same() {
 #[test]
 fn ids_equal_those_of_the_tokenizers_library() {
     for bytes in [
-        byte_level(json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true})),
+        byte_level(
+            json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}),
+        ),
         byte_level(json!({"type": "Sequence", "pretokenizers": [
             {"type": "Digits", "individual_digits": true},
-            {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}]})),
+            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}]})),
     ] {
         let own = Tokenizer::from_json(&bytes).unwrap();
         let other = tokenizers::Tokenizer::from_bytes(own.to_json().unwrap()).unwrap();

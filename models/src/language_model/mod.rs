@@ -1,0 +1,396 @@
+//! Language models: logits at chosen positions of chosen branches, with the cache outside of the model.
+
+mod architecture;
+mod cache;
+mod logits;
+mod transformer;
+mod weights;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+pub use crate::chat::ChatTemplate;
+pub use crate::device::Device;
+pub use crate::error::ModelError;
+pub use cache::Cache;
+pub use logits::{Logits, Wanted, log_normaliser};
+
+use crate::error::{Result, file_error};
+use crate::gguf::Gguf;
+use crate::kernels::lanes::Instructions;
+use crate::tokenizer::Tokenizer;
+use architecture::Architecture;
+use transformer::{Step, Transformer};
+use weights::Weights;
+
+/// Rows of logits that are held at a time while continuations are scored.
+const ROWS_SCORED: usize = 32;
+
+/// How a model is opened.
+#[derive(Clone, Debug, Default)]
+pub struct ModelOptions {
+    /// Where it runs.
+    pub device: Device,
+    /// Threads it uses; `None` for those of the caller's rayon pool.
+    pub threads: Option<usize>,
+    /// Compute without special instructions of the processor, to compare with.
+    pub plain: bool,
+}
+
+/// One branch of a pass over several: see [`LanguageModel::forward_branches`].
+#[derive(Debug)]
+pub struct Branch<'a> {
+    /// What the branch has read.
+    pub cache: &'a mut Cache,
+    /// What it is to read now.
+    pub tokens: &'a [u32],
+    /// The positions of `tokens` whose logits are wanted.
+    pub wanted: Wanted<'a>,
+}
+
+/// A language model, ready to run. It is `Send` and `Sync`; share it behind an [`Arc`].
+pub struct LanguageModel {
+    transformer: Transformer,
+    tokenizer: Arc<Tokenizer>,
+    template: Option<ChatTemplate>,
+    end_tokens: Vec<u32>,
+    pool: Option<ThreadPool>,
+}
+
+impl std::fmt::Debug for LanguageModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LanguageModel")
+            .field("architecture", &self.transformer.architecture)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LanguageModel {
+    /// Opens a GGUF model, or a folder that holds one.
+    ///
+    /// # Errors
+    /// The file cannot be read, is damaged or cut short, or is of a family or format that is not supported; the
+    /// device is not there. The message names the file, the place in it, and what to do.
+    pub fn open(path: &Path, options: &ModelOptions) -> Result<Self> {
+        options.device.check()?;
+        let read = |source| ModelError::Read {
+            path: path.to_path_buf(),
+            source,
+        };
+        let pool = options
+            .threads
+            .map(|n| ThreadPoolBuilder::new().num_threads(n.max(1)).build())
+            .transpose()
+            .map_err(|e| read(std::io::Error::other(e)))?;
+        let file = match std::fs::metadata(path).map_err(read)?.is_dir() {
+            true => crate::gguf::find_in(path).map_err(read)?.ok_or_else(|| {
+                file_error(
+                    path,
+                    "folder",
+                    "no model file",
+                    "expected a .gguf file in it; `models fetch` gets one",
+                )
+            })?,
+            false => path.to_path_buf(),
+        };
+        let gguf = Gguf::open(&file)?;
+        let architecture = Architecture::from_gguf(&gguf)?;
+        let tokenizer = Arc::new(Tokenizer::from_open_gguf(&gguf)?);
+        let load = || Weights::from_gguf(&gguf, &architecture);
+        let weights = match &pool {
+            Some(pool) => pool.install(load),
+            None => load(),
+        }?;
+        if weights.output().rows() < tokenizer.vocabulary_size() as usize {
+            return Err(file_error(
+                &file,
+                "tensor token_embd.weight",
+                format!(
+                    "{} rows for a vocabulary of {}",
+                    weights.output().rows(),
+                    tokenizer.vocabulary_size()
+                ),
+                crate::error::FETCH_AGAIN,
+            ));
+        }
+        let end_tokens = end_tokens(&gguf, &tokenizer);
+        let template = match gguf.text("tokenizer.chat_template") {
+            Ok(source) => Some(ChatTemplate::new(
+                source,
+                tokenizer_texts(&gguf, &tokenizer),
+            )?),
+            Err(_) => None,
+        };
+        let instructions = if options.plain {
+            Instructions::Plain
+        } else {
+            Instructions::detect()
+        };
+        let transformer = Transformer {
+            architecture,
+            weights,
+            instructions,
+        };
+        Ok(Self {
+            transformer,
+            tokenizer,
+            template,
+            end_tokens,
+            pool,
+        })
+    }
+
+    /// The model's tokenizer.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// The model's chat template, if its file has one.
+    pub fn chat_template(&self) -> Option<&ChatTemplate> {
+        self.template.as_ref()
+    }
+
+    /// Every token that ends a text or a turn.
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.end_tokens
+    }
+
+    /// Tokens the context holds.
+    pub fn context_length(&self) -> usize {
+        self.transformer.architecture.context
+    }
+
+    /// Values in a row of logits: the vocabulary's size, or more where the model's matrix is padded. What lies
+    /// beyond the tokenizer's vocabulary must always be masked.
+    pub fn logit_width(&self) -> usize {
+        self.transformer.weights.output().rows()
+    }
+
+    /// The model's name as its file gives it.
+    pub fn name(&self) -> &str {
+        &self.transformer.architecture.name
+    }
+
+    /// Bytes of memory the weights take.
+    pub fn size(&self) -> usize {
+        self.transformer.weights.size()
+    }
+
+    /// An empty cache for this model.
+    pub fn new_cache(&self) -> Cache {
+        Cache::new(self.transformer.shape())
+    }
+
+    /// Appends `tokens` to the cache and returns the logits of the wanted positions of this chunk.
+    ///
+    /// A position's logits do not depend on how the tokens before it were cut into chunks: the bits are the same,
+    /// token by token or all at once.
+    ///
+    /// # Errors
+    /// The context would overflow, a token or position is unknown, or the cache is another model's; the cache is
+    /// then as it was.
+    pub fn forward(&self, cache: &mut Cache, tokens: &[u32], wanted: Wanted<'_>) -> Result<Logits> {
+        let mut logits = self.forward_branches(&mut [Branch {
+            cache,
+            tokens,
+            wanted,
+        }])?;
+        Ok(logits.pop().unwrap_or(Logits {
+            width: self.logit_width(),
+            values: Vec::new(),
+        }))
+    }
+
+    /// Reads a chunk on each of several branches in one pass, which takes less time than one pass after another.
+    /// The logits are those of [`LanguageModel::forward`] on each branch.
+    ///
+    /// # Errors
+    /// As [`LanguageModel::forward`]; all caches are then as they were.
+    pub fn forward_branches(&self, branches: &mut [Branch<'_>]) -> Result<Vec<Logits>> {
+        let width = self.logit_width();
+        let mut steps = Vec::new();
+        let mut orders = Vec::with_capacity(branches.len());
+        for (branch, b) in branches.iter().enumerate() {
+            if b.cache.shape() != self.transformer.shape() {
+                return Err(ModelError::ForeignCache);
+            }
+            let asked = b.cache.len() + b.tokens.len();
+            if asked > self.context_length() {
+                return Err(ModelError::ContextFull {
+                    asked,
+                    limit: self.context_length(),
+                });
+            }
+            let positions = b.wanted.positions(b.tokens.len());
+            if let Some(&position) = positions.iter().find(|&&p| p >= b.tokens.len()) {
+                return Err(ModelError::UnknownPosition {
+                    position,
+                    length: b.tokens.len(),
+                });
+            }
+            for (i, &token) in b.tokens.iter().enumerate() {
+                if token as usize >= self.transformer.weights.embedding.rows() {
+                    let vocabulary = self.transformer.weights.embedding.rows();
+                    return Err(ModelError::UnknownToken { token, vocabulary });
+                }
+                steps.push(Step {
+                    token,
+                    branch,
+                    position: b.cache.len() + i,
+                    wanted: false,
+                });
+            }
+            let first = steps.len() - b.tokens.len();
+            for &p in &positions {
+                steps[first + p].wanted = true;
+            }
+            orders.push((first, positions));
+        }
+        for b in branches.iter_mut() {
+            b.cache.extend(b.tokens);
+        }
+        let mut caches: Vec<&mut Cache> = branches.iter_mut().map(|b| &mut *b.cache).collect();
+        let mut run = || self.transformer.forward(&mut caches, &steps);
+        let values = match &self.pool {
+            Some(pool) => pool.install(run),
+            None => run(),
+        };
+        if let [(_, positions)] = orders.as_slice()
+            && positions.is_sorted_by(|a, b| a < b)
+        {
+            return Ok(vec![Logits { width, values }]);
+        }
+        // Rows came in the order of the steps, each once.
+        let mut row_of = vec![0; steps.len()];
+        let mut rows = 0;
+        for (row, step) in row_of.iter_mut().zip(&steps) {
+            *row = rows;
+            rows += usize::from(step.wanted);
+        }
+        Ok(orders
+            .into_iter()
+            .map(|(first, positions)| Logits {
+                width,
+                values: positions
+                    .iter()
+                    .flat_map(|p| {
+                        &values[row_of[first + p] * width..(row_of[first + p] + 1) * width]
+                    })
+                    .copied()
+                    .collect(),
+            })
+            .collect())
+    }
+
+    /// The log-probability of every token of each continuation of what `prefix` has read, under the softmax of the
+    /// full vocabulary. The prefix is read once only, and is left as it is.
+    ///
+    /// # Errors
+    /// As [`LanguageModel::forward`]; also if `prefix` is empty, as there is nothing to continue.
+    pub fn score_continuations(
+        &self,
+        prefix: &Cache,
+        continuations: &[&[u32]],
+    ) -> Result<Vec<Vec<f32>>> {
+        let Some((&last, _)) = prefix.tokens().split_last() else {
+            return Err(ModelError::UnknownPosition {
+                position: 0,
+                length: 0,
+            });
+        };
+        let mut trunk = prefix.fork();
+        trunk.truncate(prefix.len() - 1);
+        // The last token of the prefix is read again: its logits are those of the first token of a continuation.
+        let inputs: Vec<Vec<u32>> = continuations
+            .iter()
+            .map(|c| {
+                c.split_last()
+                    .map_or(Vec::new(), |(_, before)| [&[last], before].concat())
+            })
+            .collect();
+        let mut scores = Vec::with_capacity(continuations.len());
+        let mut caches: Vec<Cache> = Vec::new();
+        let mut from = 0;
+        while from < inputs.len() {
+            let mut to = from + 1;
+            let mut rows = inputs[from].len();
+            while to < inputs.len() && rows + inputs[to].len() <= ROWS_SCORED {
+                rows += inputs[to].len();
+                to += 1;
+            }
+            caches.clear();
+            caches.resize_with(to - from, || trunk.fork());
+            let mut branches: Vec<Branch<'_>> = caches
+                .iter_mut()
+                .zip(&inputs[from..to])
+                .map(|(cache, tokens)| Branch {
+                    cache,
+                    tokens,
+                    wanted: Wanted::All,
+                })
+                .collect();
+            for (logits, continuation) in self
+                .forward_branches(&mut branches)?
+                .iter()
+                .zip(&continuations[from..to])
+            {
+                scores.push(
+                    continuation
+                        .iter()
+                        .enumerate()
+                        .map(|(i, &token)| {
+                            let row = logits.row(i);
+                            row.get(token as usize)
+                                .map_or(f32::NEG_INFINITY, |l| l - log_normaliser(row))
+                        })
+                        .collect(),
+                );
+            }
+            from = to;
+        }
+        Ok(scores)
+    }
+}
+
+/// Control tokens that end a turn in the families supported, whatever the metadata says.
+const TURN_ENDS: &[&str] = &[
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<end_of_turn>",
+    "</s>",
+    "<|eom_id|>",
+];
+
+fn end_tokens(gguf: &Gguf, tokenizer: &Tokenizer) -> Vec<u32> {
+    let keys = ["eos_token_id", "eot_token_id", "eom_token_id"];
+    let named = keys
+        .iter()
+        .filter_map(|key| gguf.number(&format!("tokenizer.ggml.{key}")).ok());
+    let mut ends: Vec<u32> = named.filter_map(|id| u32::try_from(id).ok()).collect();
+    ends.extend(
+        TURN_ENDS
+            .iter()
+            .filter_map(|content| tokenizer.control_token(content)),
+    );
+    ends.retain(|&id| id < tokenizer.vocabulary_size());
+    ends.sort_unstable();
+    ends.dedup();
+    ends
+}
+
+/// The texts of the begin and end tokens, which chat templates refer to.
+fn tokenizer_texts(gguf: &Gguf, tokenizer: &Tokenizer) -> [String; 2] {
+    ["bos_token_id", "eos_token_id"].map(|key| {
+        let id = gguf
+            .number(&format!("tokenizer.ggml.{key}"))
+            .ok()
+            .and_then(|id| u32::try_from(id).ok());
+        id.and_then(|id| tokenizer.control_content(id))
+            .unwrap_or_default()
+            .to_owned()
+    })
+}
