@@ -256,7 +256,7 @@ mod tests {
     #[inline(always)]
     unsafe fn all_operations<V: Lanes>(out: &mut Vec<[f32; LANES]>) {
         let bytes: [i8; LANES] =
-            std::array::from_fn(|i| (i as i8).wrapping_mul(17).wrapping_sub(128));
+            std::array::from_fn(|i| (i as i8).wrapping_mul(17).wrapping_sub(127).wrapping_sub(1));
         let nibbles: [u8; LANES] = std::array::from_fn(|i| (i as u8).wrapping_mul(37));
         let halves: [u16; LANES] = std::array::from_fn(|i| (i as u16).wrapping_mul(4099) & 0xbbff);
         let floats: [f32; LANES] = std::array::from_fn(|i| i as f32 * 0.5 - 3.0);
