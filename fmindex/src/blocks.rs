@@ -230,12 +230,6 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Number of distinct codes.
-    #[inline(always)]
-    pub(crate) fn distinct(&self) -> usize {
-        self.frequent + self.rest
-    }
-
     /// Rows of class 1 before `row`, which is at most the rows of a block.
     #[inline(always)]
     fn ones_before(&self, row: usize) -> usize {
@@ -392,7 +386,7 @@ mod tests {
         let mut distinct = codes.to_vec();
         distinct.sort_unstable();
         distinct.dedup();
-        assert_eq!(block.distinct(), distinct.len());
+        assert_eq!(block.frequent + block.rest, distinct.len());
         let mut listed = Vec::new();
         block.each_code(|number, code| {
             assert_eq!(block.code(number), code);

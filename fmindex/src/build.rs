@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::bwt;
 use crate::file::FileError;
+use crate::phrases;
 use crate::sort::{self, SortError};
 use crate::{MAX_ALPHABET, MAX_TOKENS, Symbol};
 
@@ -276,6 +277,7 @@ pub fn build_segment(
         report.distinct = alphabet.symbols.len() as u32;
         let sorted = sort_reversed(tokens, &alphabet, options, progress, &mut report)?;
         report.bytes = bwt::write(dir, sorted, &alphabet, document_starts, options, progress)?;
+        report.bytes += phrases::write(dir, progress)?;
         Ok(())
     })?;
     report.seconds = begun.elapsed().as_secs_f64();

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use crate::bits::{BitWriter, read, width_for};
+use crate::bits::{BitWriter, prefetch, read, width_for, with_bit_instructions};
 use crate::blocks::{Block, Encoder, Shape};
 use crate::build::{BuildError, BuildOptions, Codes, NO_CODE, Progress, Reversed, Sorted, stage};
 use crate::file::{File, FileError, Words, Writer};
@@ -378,10 +378,22 @@ impl Bwt {
     }
 
     #[inline(always)]
-    fn block(&self, block: u32) -> Block<'_> {
+    fn block_words(&self, block: u32) -> &[u64] {
         let at = |block: u32| self.offsets.get(block as usize).unwrap_or(0) as usize;
         let words = self.blocks.raw().get(at(block)..at(block + 1));
-        Block::new(words.unwrap_or(&[]), self.shape)
+        words.unwrap_or(&[])
+    }
+
+    #[inline(always)]
+    fn block(&self, block: u32) -> Block<'_> {
+        let words = self.block_words(block);
+        prefetch(words);
+        Block::new(words, self.shape)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, block: u32) {
+        prefetch(self.block_words(block));
     }
 
     #[inline(always)]
@@ -393,10 +405,20 @@ impl Bwt {
     }
 
     /// Range of the phrase one token longer.
-    #[inline]
     pub(crate) fn extend(&self, range: RowRange, code: u32) -> RowRange {
+        with_bit_instructions(|| self.extend_plainly(range, code))
+    }
+
+    #[inline(always)]
+    fn extend_plainly(&self, range: RowRange, code: u32) -> RowRange {
         let (block, from) = self.place(range.start);
         let (last, to) = self.place(range.end);
+        // Both ends are on their way while the first list is read.
+        self.prefetch(block);
+        if last != block {
+            self.prefetch(last);
+            self.lists.prefetch(code, last);
+        }
         let (base, present) = self.lists.rank(code, block);
         let (mut start, mut end) = (base, base);
         if block == last {
@@ -452,7 +474,7 @@ impl Bwt {
     }
 
     /// Next code of a row.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn next_code(&self, row: u32) -> u32 {
         let (block, at) = self.place(row);
         let block = self.block(block);
@@ -463,6 +485,16 @@ impl Bwt {
     /// may come more than once. Without `COUNTS` the counts are at least 1 and not more is known.
     #[inline(always)]
     pub(crate) fn list<const COUNTS: bool>(
+        &self,
+        range: RowRange,
+        dead: Option<&DeadRows>,
+        each: impl FnMut(u32, u32),
+    ) {
+        with_bit_instructions(|| self.list_plainly::<COUNTS>(range, dead, each));
+    }
+
+    #[inline(always)]
+    fn list_plainly<const COUNTS: bool>(
         &self,
         range: RowRange,
         dead: Option<&DeadRows>,
@@ -478,6 +510,9 @@ impl Bwt {
                 .min(begin + (1 << self.shape.shift));
             let to = (end - begin) as usize;
             let block = self.block(at);
+            if end < range.end {
+                self.prefetch(at + 1);
+            }
             let here = RowRange { start: row, end };
             row = end;
             let dead = dead.filter(|dead| dead.count(here) > 0);
@@ -512,8 +547,12 @@ impl Bwt {
     }
 
     /// Length of a row's prefix of the text: walks to a sampled row. `None` in a damaged file.
-    #[inline]
-    pub(crate) fn position(&self, mut row: u32) -> Option<u32> {
+    pub(crate) fn position(&self, row: u32) -> Option<u32> {
+        with_bit_instructions(|| self.position_plainly(row))
+    }
+
+    #[inline(always)]
+    fn position_plainly(&self, mut row: u32) -> Option<u32> {
         for steps in 0..=self.rate {
             if row == self.primary {
                 return self.tokens().checked_sub(steps);
@@ -530,6 +569,7 @@ impl Bwt {
     }
 
     /// Row of the prefix of a length: walks from the inverse sample before it. `None` in a damaged file.
+    #[inline(always)]
     fn row_at(&self, position: u32) -> Option<u32> {
         let sample = (position / self.inverse_rate) as usize;
         let width = self.row_width;
@@ -555,7 +595,13 @@ impl Bwt {
         tokens
     }
 
-    fn walk(&self, span: Range<u32>, mut each: impl FnMut(u32, u32)) {
+    #[inline(always)]
+    fn walk(&self, span: Range<u32>, each: impl FnMut(u32, u32)) {
+        with_bit_instructions(|| self.walk_plainly(span, each));
+    }
+
+    #[inline(always)]
+    fn walk_plainly(&self, span: Range<u32>, mut each: impl FnMut(u32, u32)) {
         let Some(mut row) = self.row_at(span.start) else {
             return;
         };

@@ -1,15 +1,16 @@
 //! One or many segments queried as if one.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rayon::prelude::*;
 
 use crate::Symbol;
 use crate::live::DeadRows;
+use crate::phrases::{SymbolList, WIDE};
 use crate::range::{Ranges, RowRange};
 use crate::segment::Segment;
-use crate::tally::{Continuation, Mask, Tally, fill_mask, with_tally};
+use crate::tally::{Continuation, Mask, MaskWords, Tally, fill_mask, with_tally};
 
 /// A document of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +75,8 @@ struct Part {
     /// Marks of dead documents; empty where none is dead.
     gone: Vec<bool>,
     dead: Option<DeadRows>,
+    /// Where documents are dead, the stored lists without them, each made when first asked for.
+    live_lists: Vec<OnceLock<Box<[u64]>>>,
 }
 
 struct Inner {
@@ -154,6 +157,17 @@ impl Index {
                 documents,
             }),
         })
+    }
+
+    /// Brings all files into memory and, where documents are deleted, makes the lists of wide phrases
+    /// without them, so that no query waits for either.
+    pub fn warm(&self) {
+        self.inner.segments.iter().for_each(Segment::warm);
+        for part in &self.inner.parts {
+            (0..part.live_lists.len()).into_par_iter().for_each(|at| {
+                part.stored(part.segment.phrases.range(at));
+            });
+        }
     }
 
     /// The alphabet's size.
@@ -249,9 +263,15 @@ impl Index {
     /// cleared first.
     pub fn continuations(&self, ranges: &Ranges, into: &mut Vec<Continuation>) {
         into.clear();
+        if let [part] = &self.inner.parts[..]
+            && let Some(list) = part.stored(ranges.of_segment(0))
+        {
+            list.each(|symbol, count| into.push(Continuation { symbol, count }));
+            return;
+        }
         with_tally(self.alphabet(), |tally| {
             for (at, part) in self.inner.parts.iter().enumerate() {
-                part.tally(ranges.of_segment(at), ranges.length(), tally);
+                part.tally(ranges.of_segment(at), tally);
             }
             tally.drain(|symbol, count| into.push(Continuation { symbol, count }));
         });
@@ -261,12 +281,9 @@ impl Index {
     /// than the alphabet has its further bits cleared, a shorter one is cut.
     pub fn mask(&self, ranges: &Ranges, mask: &mut Mask) {
         fill_mask(mask, self.alphabet(), |words| {
-            with_tally(self.alphabet(), |tally| {
-                for (at, part) in self.inner.parts.iter().enumerate() {
-                    part.tally(ranges.of_segment(at), ranges.length(), tally);
-                }
-                tally.drain(|symbol, _| words.set(symbol));
-            });
+            for (at, part) in self.inner.parts.iter().enumerate() {
+                part.mask(ranges.of_segment(at), words);
+            }
         });
     }
 
@@ -357,7 +374,9 @@ impl Part {
                 .collect();
             rows = Some(DeadRows::of(&segment.bwt, &spans));
         }
+        let lists = rows.as_ref().map_or(0, |_| segment.phrases.len());
         Ok(Self {
+            live_lists: (0..lists).map(|_| OnceLock::new()).collect(),
             segment,
             gone,
             dead: rows,
@@ -373,23 +392,65 @@ impl Part {
         self.dead.as_ref().is_some_and(|dead| dead.contains(row))
     }
 
-    /// Adds the live continuations of a range.
-    fn tally(&self, range: RowRange, length: u32, tally: &mut Tally) {
-        let bwt = &self.segment.bwt;
-        if length == 0 {
-            for code in 1..bwt.codes() {
-                let bucket = bwt.bucket(code);
-                let dead = self.dead.as_ref().map_or(0, |dead| dead.count(bucket));
-                if bucket.len() > dead {
-                    tally.add(bwt.symbol(code), u64::from(bucket.len() - dead));
-                }
-            }
-        } else {
-            bwt.list::<true>(range, self.dead.as_ref(), |code, count| {
-                if code != 0 {
-                    tally.add(bwt.symbol(code), u64::from(count));
-                }
-            });
+    /// The live continuations of a range that has a stored list.
+    fn stored(&self, range: RowRange) -> Option<SymbolList<'_>> {
+        if range.len() < WIDE && range != self.segment.bwt.full() {
+            return None;
         }
+        let phrases = &self.segment.phrases;
+        let number = phrases.find(range)?;
+        let Some(dead) = &self.dead else {
+            return Some(phrases.list(number));
+        };
+        let alphabet = self.segment.alphabet();
+        let words = self.live_lists.get(number)?.get_or_init(|| {
+            let bwt = &self.segment.bwt;
+            // Not this thread's tally: a listing may be what asks.
+            let mut tally = Tally::new(alphabet);
+            if range == bwt.full() {
+                for code in 1..bwt.codes() {
+                    let bucket = bwt.bucket(code);
+                    let live = bucket.len() - dead.count(bucket);
+                    tally.add(bwt.symbol(code), u64::from(live));
+                }
+            } else {
+                phrases
+                    .list(number)
+                    .each(|symbol, count| tally.add(symbol, count));
+                dead.each(range, |row| {
+                    tally.remove_one(bwt.symbol(bwt.next_code(row)));
+                });
+            }
+            SymbolList::encode(&mut tally, alphabet).into()
+        });
+        Some(SymbolList::new(words, alphabet))
+    }
+
+    /// Adds the live continuations of a range.
+    fn tally(&self, range: RowRange, tally: &mut Tally) {
+        if let Some(list) = self.stored(range) {
+            list.each(|symbol, count| tally.add(symbol, count));
+            return;
+        }
+        let bwt = &self.segment.bwt;
+        bwt.list::<true>(range, self.dead.as_ref(), |code, count| {
+            if code != 0 {
+                tally.add(bwt.symbol(code), u64::from(count));
+            }
+        });
+    }
+
+    /// Sets the bits of the live continuations of a range.
+    fn mask(&self, range: RowRange, words: &mut MaskWords<'_>) {
+        if let Some(list) = self.stored(range) {
+            list.mask(words);
+            return;
+        }
+        let bwt = &self.segment.bwt;
+        bwt.list::<false>(range, self.dead.as_ref(), |code, _| {
+            if code != 0 {
+                words.set(bwt.symbol(code));
+            }
+        });
     }
 }

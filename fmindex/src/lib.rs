@@ -38,6 +38,7 @@ mod index;
 mod lists;
 mod live;
 mod merge;
+mod phrases;
 mod range;
 mod segment;
 mod set;

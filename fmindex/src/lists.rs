@@ -8,7 +8,7 @@
 //!
 //! On English Wikipedia (512 rows a block): 3.7 bits a row with the directory.
 
-use crate::bits::{BitWriter, EliasFano, read, select_one, width_for};
+use crate::bits::{BitWriter, EliasFano, prefetch, read, select_one, width_for};
 use crate::build::BuildError;
 use crate::file::{File, FileError, Words, Writer};
 
@@ -147,6 +147,21 @@ impl Lists {
             directory: file.section("directory")?.u64s()?,
             words: file.section("lists")?.u64s()?,
         })
+    }
+
+    /// Prepares [`Lists::rank`] for the same code and block.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, code: u32, block: u32) {
+        let Some(head) = self.heads.get(code as usize) else {
+            return;
+        };
+        let chunk = (head & 0xffff_ffff) as usize + (block >> (head >> 32 & 31)) as usize;
+        let Some(entry) = self.directory.get(chunk) else {
+            return;
+        };
+        let from = (entry >> 32) as usize / 8;
+        let words = self.words.raw();
+        prefetch(words.get(from..words.len().min(from + 16)).unwrap_or(&[]));
     }
 
     /// The row that the first occurrence of `code` in or after `block` leads to, and whether the block

@@ -7,6 +7,7 @@ use crate::Symbol;
 use crate::bwt::Bwt;
 use crate::document::{DocumentIndex, DocumentIndexes};
 use crate::file::{File, FileError};
+use crate::phrases::Phrases;
 
 /// A part of a segment on disk.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +24,7 @@ pub struct Component {
 #[derive(Clone, Debug)]
 pub struct Segment {
     pub(crate) bwt: Bwt,
+    pub(crate) phrases: Phrases,
     stored: Option<DocumentIndexes>,
 }
 
@@ -33,6 +35,7 @@ impl Segment {
     /// A file is missing, truncated, of another kind, version or byte order, or contradicts itself.
     pub fn open(dir: &Path) -> Result<Self, FileError> {
         let bwt = Bwt::open(dir)?;
+        let phrases = Phrases::open(dir, bwt.alphabet)?;
         let stored = DocumentIndexes::open(dir)?;
         if let Some(stored) = &stored
             && stored.documents() != bwt.documents.len() as u32 - 1
@@ -43,11 +46,17 @@ impl Segment {
                 "it speaks of another number of documents than the segment",
             ));
         }
-        Ok(Self { bwt, stored })
+        Ok(Self {
+            bwt,
+            phrases,
+            stored,
+        })
     }
 
     fn files(&self) -> impl Iterator<Item = &File> {
-        std::iter::once(&self.bwt.file).chain(self.stored.iter().map(DocumentIndexes::file))
+        [&self.bwt.file, self.phrases.file()]
+            .into_iter()
+            .chain(self.stored.iter().map(DocumentIndexes::file))
     }
 
     /// Reads every byte and compares all checksums.

@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 
 use bitvec::domain::Domain;
+use bitvec::field::BitField;
 use bitvec::order::Lsb0;
 use bitvec::slice::BitSlice;
 
 use crate::Symbol;
+use crate::bits::low_mask;
 
 /// A mask over the alphabet: bit `s` says whether symbol `s` may come next.
 pub type Mask = BitSlice<u64, Lsb0>;
@@ -30,6 +32,13 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// An empty tally for an alphabet.
+    pub(crate) fn new(alphabet: u32) -> Self {
+        let mut tally = Self::default();
+        tally.fit(alphabet);
+        tally
+    }
+
     fn fit(&mut self, alphabet: u32) {
         let alphabet = alphabet as usize;
         if self.counts.len() < alphabet {
@@ -51,6 +60,14 @@ impl Tally {
         }
     }
 
+    /// Takes 1 from `symbol`, which was added before; one that comes to 0 is not drained.
+    #[inline]
+    pub(crate) fn remove_one(&mut self, symbol: Symbol) {
+        if let Some(total) = self.counts.get_mut(symbol as usize) {
+            *total = total.saturating_sub(1);
+        }
+    }
+
     /// Calls `each` with every symbol and its count, in order of symbols, and empties the tally.
     #[inline]
     pub(crate) fn drain(&mut self, mut each: impl FnMut(Symbol, u64)) {
@@ -63,7 +80,10 @@ impl Tally {
                 while bits != 0 {
                     let symbol = word * 64 + bits.trailing_zeros() as usize;
                     bits &= bits - 1;
-                    each(symbol as Symbol, std::mem::take(&mut self.counts[symbol]));
+                    let count = std::mem::take(&mut self.counts[symbol]);
+                    if count > 0 {
+                        each(symbol as Symbol, count);
+                    }
                 }
             }
         }
@@ -81,64 +101,70 @@ pub(crate) fn with_tally<R>(alphabet: u32, use_it: impl FnOnce(&mut Tally) -> R)
             use_it(&mut tally)
         }
         // A caller's closure asks for continuations inside of another listing: a tally of its own.
-        Err(_) => {
-            let mut tally = Tally::default();
-            tally.fit(alphabet);
-            use_it(&mut tally)
-        }
+        Err(_) => use_it(&mut Tally::new(alphabet)),
     })
 }
 
-/// Where allowed symbols are written: the words of a mask, zeroed.
+/// Where allowed symbols are written: the whole words of a mask, and its last bits.
 pub(crate) struct MaskWords<'a> {
-    words: &'a mut [u64],
+    whole: &'a mut [u64],
+    last: u64,
 }
 
 impl MaskWords<'_> {
     /// Sets the bit of `symbol`; symbols beyond the mask are dropped.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set(&mut self, symbol: Symbol) {
-        if let Some(word) = self.words.get_mut(symbol as usize / 64) {
-            *word |= 1 << (symbol % 64);
+        let at = symbol as usize / 64;
+        let words = self.whole.len();
+        match self.whole.get_mut(at) {
+            Some(word) => *word |= 1 << (symbol % 64),
+            None if at == words => self.last |= 1 << (symbol % 64),
+            None => {}
         }
     }
 
-    /// Joins `words` of a whole mask.
-    pub(crate) fn join(&mut self, words: impl Iterator<Item = u64>) {
-        for (word, other) in self.words.iter_mut().zip(words) {
-            *word |= other;
+    /// Joins the words of another mask.
+    pub(crate) fn join(&mut self, mut words: impl Iterator<Item = u64>) {
+        for word in self.whole.iter_mut() {
+            *word |= words.next().unwrap_or(0);
         }
+        self.last |= words.next().unwrap_or(0);
     }
 }
 
-/// Clears `mask`, lets `fill` set bits, and leaves bits at and beyond `alphabet` clear.
+/// Clears `mask` and lets `fill` set bits; bits at and beyond `alphabet` stay clear.
 pub(crate) fn fill_mask(mask: &mut Mask, alphabet: u32, fill: impl FnOnce(&mut MaskWords<'_>)) {
-    mask.fill(false);
-    let whole = mask.len() / 64 * 64;
-    let in_place = matches!(
-        mask[..whole].domain(),
-        Domain::Region {
-            head: None,
-            tail: None,
-            ..
-        }
-    ) && mask.len() >= alphabet as usize
-        && whole >= alphabet as usize;
-    if in_place {
-        if let Domain::Region { body, .. } = mask[..whole].domain_mut() {
-            let words = (alphabet as usize).div_ceil(64);
-            fill(&mut MaskWords {
-                words: &mut body[..words],
-            });
-        }
+    let used = (alphabet as usize).min(mask.len());
+    mask[used..].fill(false);
+    let whole = used / 64 * 64;
+    let last;
+    if let Domain::Region {
+        head: None,
+        body,
+        tail: None,
+    } = mask[..whole].domain_mut()
+    {
+        body.fill(0);
+        let mut words = MaskWords {
+            whole: body,
+            last: 0,
+        };
+        fill(&mut words);
+        last = words.last;
     } else {
-        let mut words = vec![0; (alphabet as usize).div_ceil(64)];
-        fill(&mut MaskWords { words: &mut words });
-        let bits = BitSlice::<u64, Lsb0>::from_slice(&words);
-        let length = mask.len().min(alphabet as usize);
-        mask[..length].copy_from_bitslice(&bits[..length]);
+        // A mask that does not start at a word.
+        let mut words = vec![0; whole / 64];
+        let mut others = MaskWords {
+            whole: &mut words,
+            last: 0,
+        };
+        fill(&mut others);
+        last = others.last;
+        mask[..whole].copy_from_bitslice(Mask::from_slice(&words));
     }
-    if mask.len() > alphabet as usize {
-        mask[alphabet as usize..].fill(false);
+    if used > whole {
+        let last = last & low_mask((used - whole) as u32);
+        mask[whole..used].store_le(last);
     }
 }

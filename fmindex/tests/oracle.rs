@@ -431,3 +431,95 @@ fn lengths_around_block_boundaries() {
         }
     }
 }
+
+#[test]
+fn wide_phrases_with_and_without_dead_documents() {
+    let mut state = 7u64;
+    let mut draw = |most: u32| {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        // The product of two makes small symbols frequent.
+        ((state >> 33) as u32 % most) * ((state >> 20) as u32 & 255) / 256
+    };
+    let corpus: Corpus = (0..300)
+        .map(|_| {
+            (0..3)
+                .map(|_| (0..draw(60)).map(|_| draw(5)).collect())
+                .collect()
+        })
+        .collect();
+    let phrases = [
+        vec![0],
+        vec![1],
+        vec![0, 0],
+        vec![0, 1],
+        vec![3],
+        vec![0, 0, 0],
+    ];
+    for segments in [1, 2] {
+        for dead in [
+            vec![],
+            (0..300).step_by(9).collect(),
+            (0..299).collect::<Vec<_>>(),
+        ] {
+            let built = build(&corpus, &options(6, 5, false), segments, &dead);
+            built.index.warm();
+            check_phrase(&built, &[]);
+            for phrase in &phrases {
+                check_phrase(&built, phrase);
+            }
+        }
+    }
+}
+
+#[test]
+fn queries_from_many_threads_agree() {
+    let corpus: Corpus = (0..200u32)
+        .map(|d| vec![(0..80).map(|i| (d * i + i * i) % 7).collect()])
+        .collect();
+    let built = build(&corpus, &options(8, 7, false), 2, &[3, 50, 120]);
+    std::thread::scope(|scope| {
+        for thread in 0..8usize {
+            let built = &built;
+            scope.spawn(move || {
+                for (_, tokens) in built.documents.iter().skip(thread).step_by(40) {
+                    for length in 0..4 {
+                        check_phrase(built, &tokens[thread..thread + length]);
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_bytes_do_not_depend_on_the_number_of_threads() {
+    let tokens: Vec<Symbol> = (0..60_000u64)
+        .map(|i| {
+            if i % 50 == 49 {
+                90
+            } else {
+                (i * i % 7919 % 90) as u32
+            }
+        })
+        .collect();
+    let starts: Vec<u32> = (0..60_000).step_by(500).collect();
+    let read = |threads: usize| -> Vec<(std::ffi::OsString, Vec<u8>)> {
+        let folder = tempfile::tempdir().unwrap();
+        let options = BuildOptions {
+            threads,
+            ..options(91, 90, false)
+        };
+        build_segment(folder.path(), tokens.clone(), &starts, &options, &()).unwrap();
+        let mut files: Vec<_> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap()))
+            .collect();
+        files.sort();
+        files
+    };
+    let one = read(1);
+    assert!(one == read(2) && one == read(5));
+}
