@@ -13,8 +13,11 @@ use models::sampling::Sampling;
 use models::tokenizer::Tokenizer;
 use serde_json::Value;
 
-/// Log-probabilities may differ by that much from llama.cpp's on the same weights in 32-bit floats.
-const TOLERANCE: f32 = 2e-3;
+/// Log-probabilities may differ by that much from llama.cpp's, which rounds more than we do, and choices only where
+/// they are as close as that.
+const TOLERANCE: f32 = 0.03;
+/// Log-probabilities may differ by that much from those of a forward pass in 64-bit floats.
+const EXACT_TOLERANCE: f32 = 2e-4;
 
 fn folder() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<std::path::PathBuf>> = OnceLock::new();
@@ -125,32 +128,47 @@ fn prompts_equal_llama_cpps() {
 #[test]
 fn probabilities_and_greedy_tokens_equal_llama_cpps() {
     let Some(model) = model() else { return };
-    let mut largest = 0.0f32;
+    let (mut largest, mut largest_exact) = (0.0f32, 0.0f32);
     for run in fixture()["runs"].as_array().unwrap() {
         let (prompt, expected) = (ids(&run["tokens"]), ids(&run["greedy"]));
-        assert_eq!(
-            greedy(model, &prompt, expected.len()),
-            expected,
-            "{}",
-            run["prompt"]
-        );
         let all = [&prompt[..], &expected[..]].concat();
-        let mut cache = model.new_cache();
-        let logits = model.forward(&mut cache, &all, Wanted::All).unwrap();
-        for (i, top) in run["top"].as_array().unwrap().iter().enumerate() {
+        let logits = model
+            .forward(&mut model.new_cache(), &all, Wanted::All)
+            .unwrap();
+        for (i, &token) in expected.iter().enumerate() {
             let row = logits.row(prompt.len() - 1 + i);
-            let normaliser = log_normaliser(row);
-            for pair in top.as_array().unwrap() {
-                let (token, expected) = (
-                    pair[0].as_u64().unwrap() as usize,
-                    pair[1].as_f64().unwrap() as f32,
-                );
-                largest = largest.max((row[token] - normaliser - expected).abs());
-            }
+            let best = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            assert!(
+                row[token as usize] > best - TOLERANCE,
+                "{} {i}",
+                run["prompt"]
+            );
         }
+        let difference = |top: &Value, row: &[f32]| {
+            let normaliser = log_normaliser(row);
+            let pairs = top.as_array().unwrap().iter();
+            let pairs = pairs.map(|p| {
+                (
+                    p[0].as_u64().unwrap() as usize,
+                    p[1].as_f64().unwrap() as f32,
+                )
+            });
+            pairs
+                .map(|(token, expected)| (row[token] - normaliser - expected).abs())
+                .fold(0.0, f32::max)
+        };
+        for (i, top) in run["top"].as_array().unwrap().iter().enumerate() {
+            largest = largest.max(difference(top, logits.row(prompt.len() - 1 + i)));
+        }
+        largest_exact = largest_exact.max(difference(&run["exact"], logits.row(prompt.len() - 1)));
     }
-    println!("largest difference of a log-probability: {largest}");
-    assert!(largest < TOLERANCE, "{largest}");
+    println!(
+        "largest difference of a log-probability: {largest}; from 64-bit floats: {largest_exact}"
+    );
+    assert!(
+        largest < TOLERANCE && largest_exact < EXACT_TOLERANCE,
+        "{largest} {largest_exact}"
+    );
 }
 
 #[test]
