@@ -5,11 +5,15 @@
 
 mod bert;
 mod config;
+mod cross;
 mod error;
 mod math;
 mod sentence;
+mod sparse;
 mod tokens;
 mod weights;
 
+pub use cross::CrossEncoder;
 pub use error::EncoderError;
 pub use sentence::SentenceEncoder;
+pub use sparse::{SparseEncoder, SparseVector};

@@ -74,11 +74,6 @@ impl Weights {
         self.file.get(name).is_ok()
     }
 
-    /// The file's path, for messages.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// What stands before the names of the encoder's own tensors.
     pub fn prefix(&self) -> &'static str {
         self.prefix
