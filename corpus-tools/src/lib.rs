@@ -10,7 +10,9 @@ pub mod lexical;
 pub mod manifest;
 pub mod reader;
 pub mod store;
+pub mod verify;
 
 pub use build::{BuildError, BuildOptions, BuildReport, build};
 pub use citation::Citation;
 pub use index::{CiteError, Document, Index, IndexError};
+pub use verify::{VerifyReport, verify};

@@ -47,6 +47,8 @@ pub struct BuildOptions<'a> {
     /// Bytes of memory to stay within, by cutting the corpus into segments; `None`: one segment as
     /// long as it can be.
     pub memory: Option<u64>,
+    /// Most tokens of a segment; `None`: as many as fit into memory and format.
+    pub segment_tokens: Option<u64>,
     /// Whether the first bad record ends the build.
     pub strict: bool,
     /// Sampling of the FM-index.
@@ -70,6 +72,7 @@ impl<'a> BuildOptions<'a> {
             tokenizer,
             jobs: 0,
             memory: None,
+            segment_tokens: None,
             strict: false,
             profile: Profile::default(),
             stemming: Stemming::default(),
@@ -227,9 +230,10 @@ pub fn build(
             .memory
             .map(|memory| memory.saturating_sub(FIXED_MEMORY)),
     };
-    let most_tokens = fm.most_tokens();
+    let fitting = fm.most_tokens();
+    let most_tokens = fitting.min(options.segment_tokens.unwrap_or(u64::MAX));
     if let Some(budget) = options.memory
-        && most_tokens < SMALLEST_SEGMENT
+        && fitting < SMALLEST_SEGMENT
     {
         let needed = FIXED_MEMORY + fm.peak_memory(SMALLEST_SEGMENT);
         return Err(BuildError::Memory { budget, needed });

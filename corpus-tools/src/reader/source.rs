@@ -43,6 +43,8 @@ pub(super) struct Source {
     count: Arc<AtomicU64>,
     line: u64,
     buffer: Vec<u8>,
+    /// An error of the very first read; reported as the first line.
+    broken: Option<io::Error>,
     failed: bool,
 }
 
@@ -81,8 +83,10 @@ impl Source {
             count: Arc::clone(&count),
         };
         let mut reader = decompressed(BufReader::with_capacity(BUFFER, counting)).map_err(open)?;
-        // An archive that cannot be read is reported when its first line is asked for.
-        let head = reader.fill_buf().unwrap_or_default();
+        let (head, broken) = match reader.fill_buf() {
+            Ok(head) => (head, None),
+            Err(error) => (&[][..], Some(error)),
+        };
         let what = if head.starts_with(b"PAR1") {
             Some("a Parquet file; convert it to JSON Lines with the fields id, title, text")
         } else if head.starts_with(b"<mediawiki") {
@@ -104,6 +108,7 @@ impl Source {
             count,
             line: 0,
             buffer: Vec::new(),
+            broken,
             failed: false,
         })
     }
@@ -128,7 +133,7 @@ impl Source {
         let read = (&mut self.reader)
             .take(limit)
             .read_until(b'\n', &mut self.buffer);
-        let mut failure = read.err();
+        let mut failure = self.broken.take().or(read.err());
         if failure.is_none() && self.buffer.is_empty() {
             return None;
         }

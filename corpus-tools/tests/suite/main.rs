@@ -1,0 +1,9 @@
+//! Readers, canonical form, building, opening, verifying and citing, on made-up and on real texts.
+
+mod building;
+mod canonical;
+mod citing;
+mod common;
+mod damage;
+mod lexical;
+mod readers;
