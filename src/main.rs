@@ -1,2 +1,70 @@
-//! The `verbatim` command.
-fn main() {}
+//! The `verbatim` command: parses the command line, runs one subcommand, turns its outcome into an exit code.
+
+mod commands;
+mod interrupt;
+mod models_at;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// How a command ended that did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done: exit code 0.
+    Done,
+    /// Nothing was found, or a check failed: exit code 1.
+    NothingFound,
+}
+
+/// Answers from a text collection with evidence that is word for word in it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "verbatim",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Fetch a small model and about 10,000 Wikipedia summaries once, index them, and answer a question
+    Demo(commands::demo::Arguments),
+    /// Build an index, verify it, or say what it holds
+    #[command(subcommand)]
+    Index(commands::index::Command),
+    /// Find a phrase in an index, word for word
+    Search(commands::search::Arguments),
+    /// Answer a question with evidence quoted from an index
+    Ask(commands::ask::Arguments),
+    /// List, fetch, verify or locate the models that have a short name
+    #[command(subcommand)]
+    Models(commands::models::Command),
+}
+
+fn main() -> ExitCode {
+    interrupt::install();
+    // clap ends wrong use with exit code 2, help and version with 0.
+    let arguments = Arguments::parse();
+    let outcome = match arguments.command {
+        Command::Demo(arguments) => commands::demo::run(arguments),
+        Command::Index(command) => commands::index::run(command),
+        Command::Search(arguments) => commands::search::run(arguments),
+        Command::Ask(arguments) => commands::ask::run(arguments),
+        Command::Models(command) => commands::models::run(command),
+    };
+    match outcome {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::NothingFound) => ExitCode::from(1),
+        Err(error) if terminal::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::print_error(&error);
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,1 +1,25 @@
 //! Constraints, stages, windows, scoring: from a question to an answer with cited evidence.
+//!
+//! Data flows one way: question → clues → candidates → windows → evidence → answer. The definitions are
+//! those of RetroLLM (arXiv:2412.11919); [`settings::Settings`] holds every number.
+
+pub mod answer;
+pub mod candidates;
+pub mod clues;
+pub mod constraint;
+pub mod engine;
+pub mod evidence;
+pub mod fusion;
+pub mod prompt;
+pub mod scorer;
+pub mod sentences;
+pub mod session;
+pub mod settings;
+pub mod spelling;
+pub mod stages;
+pub mod windows;
+
+pub use answer::Answer;
+pub use constraint::{ConstraintError, PhraseConstraint};
+pub use engine::{Engine, EngineError};
+pub use settings::Settings;

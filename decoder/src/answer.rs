@@ -1,0 +1,90 @@
+//! The answer to a question with its evidence and its trace, as it is printed and saved.
+
+use corpus_tools::Citation;
+use serde::{Deserialize, Serialize};
+
+use crate::clues::Clue;
+use crate::session::Cost;
+use crate::settings::Settings;
+
+/// An answer with the evidence it was written from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The question.
+    pub question: String,
+    /// What the model wrote after the evidence; empty if the stage was skipped or nothing was found.
+    pub answer: String,
+    /// Pieces of evidence, in the order in which they were written; every quote was found again in the
+    /// stored text.
+    pub evidence: Vec<Citation>,
+    /// How the answer came about.
+    pub trace: Trace,
+}
+
+/// How an answer came about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trace {
+    /// Name of the language model.
+    pub model: String,
+    /// The settings of the run.
+    pub settings: Settings,
+    /// The clues that the model wrote, with their weights.
+    pub clues: Vec<Clue>,
+    /// The strongest terms of the question, looked up beside the clues.
+    pub auxiliary_clues: Vec<String>,
+    /// The candidates, best first.
+    pub candidates: Vec<CandidateTrace>,
+    /// The windows that were scored, best first.
+    pub windows: Vec<WindowTrace>,
+    /// Pieces that were written and could not be cited, with the reason; empty in a sound index.
+    pub refused: Vec<String>,
+    /// What the language model did.
+    pub cost: Cost,
+    /// Milliseconds by stage.
+    pub milliseconds: Milliseconds,
+}
+
+/// A candidate in a trace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CandidateTrace {
+    /// External id.
+    pub id: String,
+    /// Title.
+    pub title: String,
+    /// Fused score.
+    pub score: f64,
+    /// Rank in the clue ranking, from 1.
+    pub clue_rank: Option<usize>,
+    /// Rank in the lexical ranking, from 1.
+    pub lexical_rank: Option<usize>,
+}
+
+/// A window in a trace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WindowTrace {
+    /// External id of its document.
+    pub id: String,
+    /// First token in the document.
+    pub start: u32,
+    /// One past the last token.
+    pub end: u32,
+    /// The scorer's number.
+    pub score: f32,
+    /// The number scaled to [0, 1].
+    pub relevance: f32,
+}
+
+/// Milliseconds spent in each stage.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Milliseconds {
+    /// Reading the prompt and writing clues.
+    pub clues: f64,
+    /// Scoring documents and fusing rankings.
+    pub candidates: f64,
+    /// Opening and scoring windows.
+    pub windows: f64,
+    /// Writing and locating evidence.
+    pub evidence: f64,
+    /// Writing the answer.
+    pub answer: f64,
+}

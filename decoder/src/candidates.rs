@@ -1,0 +1,154 @@
+//! Candidates: the documents that evidence may come from, with their per-document indexes, paragraphs
+//! and sentence borders in tokens.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use corpus_tools::store::Paragraph;
+use fmindex::{DocumentId, DocumentIndex, DocumentSet};
+use models::tokenizer::Tokenizer;
+
+use crate::scorer::WindowText;
+use crate::sentences;
+
+/// One document that evidence may come from.
+pub struct Candidate {
+    /// Which document.
+    pub document: DocumentId,
+    /// Its id as the corpus gave it.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// Its fused score.
+    pub score: f64,
+    /// Its paragraphs, title first, in tokens of the document.
+    pub paragraphs: Vec<Paragraph>,
+    /// Token offsets at which a sentence of evidence starts, ascending; titles have none.
+    pub sentence_starts: Vec<u32>,
+    index: Arc<DocumentIndex>,
+}
+
+impl Candidate {
+    /// Prepares the document: builds its FM-index from `tokens` (separators included) and finds the
+    /// borders of its sentences.
+    pub fn new(
+        document: DocumentId,
+        (id, title): (String, String),
+        score: f64,
+        paragraphs: Vec<Paragraph>,
+        index: Arc<DocumentIndex>,
+        tokenizer: &Tokenizer,
+    ) -> Self {
+        let tokens = index.tokens();
+        let mut sentence_starts = Vec::new();
+        for paragraph in paragraphs.iter().filter(|paragraph| !paragraph.is_title()) {
+            let span = paragraph.tokens.start as usize..paragraph.tokens.end as usize;
+            let Some(inside) = tokens.get(span) else {
+                continue;
+            };
+            sentence_starts
+                .extend(starts_in(inside, tokenizer).map(|at| at + paragraph.tokens.start));
+        }
+        Self {
+            document,
+            id,
+            title,
+            score,
+            paragraphs,
+            sentence_starts,
+            index,
+        }
+    }
+
+    /// The document's tokens, separators included.
+    pub fn tokens(&self) -> &[u32] {
+        self.index.tokens()
+    }
+
+    /// The document's FM-index.
+    pub fn index(&self) -> &Arc<DocumentIndex> {
+        &self.index
+    }
+
+    /// The paragraph that holds the token at `offset`; `None` on a separator or outside.
+    pub fn paragraph(&self, offset: u32) -> Option<&Paragraph> {
+        self.paragraphs
+            .iter()
+            .find(|paragraph| paragraph.tokens.contains(&offset))
+    }
+
+    /// Whether a piece of evidence may end before the token at `offset`: a sentence or a paragraph ends there.
+    pub fn ends_at(&self, offset: u32) -> bool {
+        self.sentence_starts.binary_search(&offset).is_ok()
+            || self
+                .paragraphs
+                .iter()
+                .any(|paragraph| paragraph.tokens.end == offset)
+    }
+
+    /// The words of a span of tokens for a scorer: the title apart, paragraphs one after another.
+    pub fn text(&self, span: Range<u32>, tokenizer: &Tokenizer) -> WindowText {
+        let mut text = String::new();
+        for paragraph in self
+            .paragraphs
+            .iter()
+            .filter(|paragraph| !paragraph.is_title())
+        {
+            let start = paragraph.tokens.start.max(span.start);
+            let end = paragraph.tokens.end.min(span.end);
+            if let Some(tokens) = self.tokens().get(start as usize..end as usize)
+                && start < end
+            {
+                text.push_str(&tokenizer.decode(tokens));
+            }
+        }
+        WindowText {
+            title: self.title.clone(),
+            text: text.trim_start().to_owned(),
+        }
+    }
+}
+
+/// Offsets of the tokens of one paragraph with which a sentence starts. A sentence that starts inside
+/// of a token, past the space in front, cannot be begun there and is left out; the first always counts.
+fn starts_in(tokens: &[u32], tokenizer: &Tokenizer) -> impl Iterator<Item = u32> {
+    let mut bytes = Vec::new();
+    let mut borders = Vec::with_capacity(tokens.len());
+    for &token in tokens {
+        borders.push(bytes.len());
+        bytes.extend_from_slice(tokenizer.token_bytes(token).unwrap_or_default());
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    // A lossy text has other offsets; then the paragraph counts as one sentence.
+    let starts = if text.len() == bytes.len() {
+        sentences::starts(&text)
+    } else {
+        Vec::new()
+    };
+    let mut found: Vec<u32> = Vec::new();
+    if !tokens.is_empty() {
+        found.push(0);
+    }
+    for start in starts {
+        let token = borders.partition_point(|&border| border <= start) - 1;
+        let in_front = &bytes[borders[token]..start];
+        if token > 0 && in_front.iter().all(|byte| *byte == b' ') {
+            found.push(token as u32);
+        }
+    }
+    found.dedup();
+    found.into_iter()
+}
+
+/// The union of the per-document indexes of some candidates, and which candidate each member is.
+pub fn union(
+    candidates: &[Candidate],
+    members: impl IntoIterator<Item = u32>,
+) -> (Arc<DocumentSet>, Vec<u32>) {
+    let members: Vec<u32> = members.into_iter().collect();
+    let indexes = members
+        .iter()
+        .map(|&member| candidates[member as usize].index.clone())
+        .collect();
+    (Arc::new(DocumentSet::new(indexes)), members)
+}

@@ -1,0 +1,390 @@
+//! The engine: question → clues → candidates → windows → evidence → answer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use corpus_tools::{Index, IndexError};
+use fmindex::{DocumentId, DocumentIndex, FileError};
+use models::ModelError;
+use models::language_model::{Cache, LanguageModel};
+use models::tokenizer::Tokenizer;
+
+use crate::answer::{Answer, CandidateTrace, Milliseconds, Trace, WindowTrace};
+use crate::candidates::{self, Candidate};
+use crate::evidence::EvidenceWriter;
+use crate::prompt::{self, Line};
+use crate::scorer::{ScorerError, WindowScorer, WindowText};
+use crate::session::{ModelSource, Session};
+use crate::settings::Settings;
+use crate::windows::{self, ClueOccurrence, Window};
+use crate::{clues, fusion, spelling, stages};
+
+/// Why a question could not be answered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The tokenizer does not write a line break as one token.
+    #[error(
+        "the tokenizer of {model} has no token for a line break, so stages cannot be told apart; use another model"
+    )]
+    NoLineBreak {
+        /// The model's name.
+        model: String,
+    },
+    /// The question holds nothing.
+    #[error("the question is empty")]
+    EmptyQuestion,
+    /// The language model failed.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The window scorer failed.
+    #[error(transparent)]
+    Scorer(#[from] ScorerError),
+    /// The index failed, or was built with another vocabulary than the model has.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// The BM25 files of the index are damaged.
+    #[error(transparent)]
+    Lexical(#[from] FileError),
+    /// The run was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// An index, a model and a window scorer that answer questions together.
+pub struct Engine<'a> {
+    index: &'a Index,
+    model: &'a LanguageModel,
+    scorer: &'a dyn WindowScorer,
+    close: u32,
+    /// The examples in front of every question, read once.
+    preamble: (Vec<u32>, Cache),
+    interrupted: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<'a> Engine<'a> {
+    /// Checks that model and index belong together and reads the examples of the prompt.
+    /// `interrupted` is asked between steps.
+    ///
+    /// # Errors
+    /// Another vocabulary, a tokenizer without a line break, or the model's own error.
+    pub fn new(
+        index: &'a Index,
+        model: &'a LanguageModel,
+        scorer: &'a dyn WindowScorer,
+        interrupted: &'a (dyn Fn() -> bool + Sync),
+    ) -> Result<Self, EngineError> {
+        index.check_tokenizer(model.tokenizer())?;
+        let close =
+            prompt::line_break(model.tokenizer()).ok_or_else(|| EngineError::NoLineBreak {
+                model: model.name().to_owned(),
+            })?;
+        let tokens = model.tokenizer().encode_text(&prompt::preamble());
+        let mut cache = model.new_cache();
+        model.forward(&mut cache, &tokens, models::language_model::Wanted::None)?;
+        Ok(Self {
+            index,
+            model,
+            scorer,
+            close,
+            preamble: (tokens, cache),
+            interrupted,
+        })
+    }
+
+    fn tokenizer(&self) -> &Tokenizer {
+        self.model.tokenizer()
+    }
+
+    fn check_interrupt(&self) -> Result<(), EngineError> {
+        if (self.interrupted)() {
+            Err(EngineError::Interrupted)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Answers one question. The same question, model, index and settings give the same answer.
+    ///
+    /// # Errors
+    /// [`EngineError`]; finding nothing is no error but an answer without evidence.
+    pub fn ask(&self, question: &str, settings: &Settings) -> Result<Answer, EngineError> {
+        if question.trim().is_empty() {
+            return Err(EngineError::EmptyQuestion);
+        }
+        let mut clock = Instant::now();
+        let mut lap = || {
+            let elapsed = clock.elapsed().as_secs_f64() * 1e3;
+            clock = Instant::now();
+            elapsed
+        };
+        let mut milliseconds = Milliseconds::default();
+        let source = ModelSource::with_cache(self.model, self.preamble.1.fork());
+        let mut session = Session::new(source, self.preamble.0.clone());
+        session.push(
+            &self
+                .tokenizer()
+                .encode_text(&prompt::question_lines(question)),
+        );
+
+        let phrases = self.write_clues(&mut session, settings)?;
+        milliseconds.clues = lap();
+
+        let fm = self.index.fm();
+        let (clues, by_clues) =
+            clues::rank_documents(fm, self.tokenizer(), &phrases, &settings.clues);
+        let by_clues: Vec<DocumentId> =
+            by_clues.into_iter().map(|(document, _)| document).collect();
+        let lexical = self.index.lexical();
+        let by_words: Vec<DocumentId> = lexical
+            .search(question, settings.candidates.most)?
+            .into_iter()
+            .map(|(document, _)| document)
+            .collect();
+        let mut fused = fusion::reciprocal_rank(
+            settings.candidates.fusion_k,
+            &[
+                (settings.candidates.clue_weight, by_clues.clone()),
+                (settings.candidates.lexical_weight, by_words.clone()),
+            ],
+        );
+        fused.truncate(settings.candidates.most);
+        let candidates = fused
+            .iter()
+            .map(|&(document, score)| self.candidate(document, score))
+            .collect::<Result<Vec<_>, _>>()?;
+        let auxiliary: Vec<String> = lexical
+            .question_terms(question)?
+            .into_iter()
+            .filter(|term| term.documents > 0)
+            .map(|term| term.written)
+            .take(settings.clues.auxiliary)
+            .collect();
+        milliseconds.candidates = lap();
+        self.check_interrupt()?;
+
+        let windows = self.windows(question, &candidates, &phrases, &auxiliary, settings)?;
+        milliseconds.windows = lap();
+        self.check_interrupt()?;
+
+        let mut refused = Vec::new();
+        let mut evidence = Vec::new();
+        let mut writer = EvidenceWriter::new(&candidates, &windows, &settings.evidence, self.close);
+        let mut turned_to_answer = false;
+        while evidence.len() + refused.len() < settings.evidence.most {
+            let Some(opening) = writer.next_opening() else {
+                break;
+            };
+            let enough = evidence.len() + refused.len() >= settings.evidence.least;
+            let choices: &[Line] = if enough {
+                &[Line::Evidence, Line::Answer]
+            } else {
+                &[Line::Evidence]
+            };
+            let before = session.tokens().len();
+            let line = stages::choose_line(&mut session, self.tokenizer(), self.close, choices)?;
+            if line == Line::Answer {
+                turned_to_answer = true;
+                break;
+            }
+            let Some(piece) = writer.write(&mut session, &opening)? else {
+                session.rollback(session.tokens().len() - before);
+                continue;
+            };
+            let candidate = &candidates[piece.member as usize];
+            match self
+                .index
+                .cite(self.tokenizer(), candidate.document, piece.span.clone())
+            {
+                Ok(mut citation) => {
+                    let tokens =
+                        &candidate.tokens()[piece.span.start as usize..piece.span.end as usize];
+                    citation.other_occurrences = fm.count(&fm.range(tokens)).saturating_sub(1);
+                    citation.score = piece.relevance;
+                    evidence.push(citation);
+                }
+                Err(error) => refused.push(error.to_string()),
+            }
+            self.check_interrupt()?;
+        }
+        milliseconds.evidence = lap();
+
+        let mut answer = String::new();
+        if !evidence.is_empty() && settings.answer.most_tokens > 0 {
+            if !turned_to_answer {
+                stages::choose_line(&mut session, self.tokenizer(), self.close, &[Line::Answer])?;
+            }
+            let most = settings.answer.most_tokens;
+            answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
+        }
+        milliseconds.answer = lap();
+
+        let rank = |ranking: &[DocumentId], document| {
+            ranking
+                .iter()
+                .position(|&other| other == document)
+                .map(|at| at + 1)
+        };
+        let trace = Trace {
+            model: self.model.name().to_owned(),
+            settings: settings.clone(),
+            clues,
+            auxiliary_clues: auxiliary,
+            candidates: candidates
+                .iter()
+                .map(|candidate| CandidateTrace {
+                    id: candidate.id.clone(),
+                    title: candidate.title.clone(),
+                    score: candidate.score,
+                    clue_rank: rank(&by_clues, candidate.document),
+                    lexical_rank: rank(&by_words, candidate.document),
+                })
+                .collect(),
+            windows: windows
+                .iter()
+                .filter_map(|window| {
+                    let id = candidates[window.member as usize].id.clone();
+                    let (start, end, relevance) = (window.start, window.end, window.relevance);
+                    window.score.map(|score| WindowTrace {
+                        id,
+                        start,
+                        end,
+                        score,
+                        relevance,
+                    })
+                })
+                .collect(),
+            refused,
+            cost: session.cost(),
+            milliseconds,
+        };
+        Ok(Answer {
+            question: question.to_owned(),
+            answer,
+            evidence,
+            trace,
+        })
+    }
+
+    /// The clue stage: one line a clue, until the model turns to evidence or the limit is reached.
+    fn write_clues(
+        &self,
+        session: &mut Session<ModelSource<'_>>,
+        settings: &Settings,
+    ) -> Result<Vec<String>, EngineError> {
+        let mut phrases: Vec<String> = Vec::new();
+        let tokenizer = self.tokenizer();
+        let fm = self.index.fm();
+        for written in 0..settings.clues.most {
+            self.check_interrupt()?;
+            let before = session.tokens().len();
+            let choices: &[Line] = if written == 0 {
+                &[Line::Clue]
+            } else {
+                &[Line::Clue, Line::Evidence]
+            };
+            let line = stages::choose_line(session, tokenizer, self.close, choices)?;
+            let clue = match line {
+                Line::Clue => {
+                    stages::write_clue(session, fm, tokenizer, self.close, &settings.clues)?
+                }
+                _ => None,
+            };
+            let Some(clue) = clue else {
+                // The line that was not written is taken back; the evidence stage writes its own.
+                session.rollback(session.tokens().len() - before);
+                break;
+            };
+            let known = phrases
+                .iter()
+                .any(|other| other.to_lowercase() == clue.to_lowercase());
+            if known {
+                session.rollback(session.tokens().len() - before);
+                break;
+            }
+            phrases.push(clue);
+        }
+        Ok(phrases)
+    }
+
+    fn candidate(&self, document: DocumentId, score: f64) -> Result<Candidate, EngineError> {
+        let fm = self.index.fm();
+        let tokens = fm.extract(document, 0..fm.document_length(document));
+        let index = Arc::new(DocumentIndex::build(&tokens, fm.separator()));
+        let stored = self.index.document(document)?;
+        let names = (stored.id.to_owned(), stored.title.to_owned());
+        Ok(Candidate::new(
+            document,
+            names,
+            score,
+            stored.paragraphs,
+            index,
+            self.tokenizer(),
+        ))
+    }
+
+    /// Opens windows around clues and auxiliary clues in the candidates, lets BM25 keep the best for the
+    /// scorer, and ranks what was scored; the others are dropped.
+    fn windows(
+        &self,
+        question: &str,
+        candidates: &[Candidate],
+        phrases: &[String],
+        auxiliary: &[String],
+        settings: &Settings,
+    ) -> Result<Vec<Window>, EngineError> {
+        let tokenizer = self.tokenizer();
+        let (set, members) = candidates::union(candidates, 0..candidates.len() as u32);
+        let mut occurrences = Vec::new();
+        for (clue, phrase) in phrases.iter().chain(auxiliary).enumerate() {
+            let mut found = Vec::new();
+            for tokens in spelling::forms(tokenizer, phrase) {
+                let length = tokens.len() as u32;
+                found.extend(
+                    set.positions(&set.range(&tokens))
+                        .map(|position| ClueOccurrence {
+                            clue,
+                            member: members[position.member as usize],
+                            start: position.start,
+                            length,
+                        }),
+                );
+            }
+            found.sort_unstable_by_key(|occurrence| (occurrence.member, occurrence.start));
+            occurrences.extend(found);
+        }
+        let lengths: Vec<u32> = candidates
+            .iter()
+            .map(|candidate| candidate.tokens().len() as u32)
+            .collect();
+        let mut windows = windows::open(&lengths, &occurrences, &settings.windows);
+        let text = |window: &Window| {
+            candidates[window.member as usize].text(window.start..window.end, tokenizer)
+        };
+        let mut texts: Vec<WindowText> = windows.iter().map(text).collect();
+        // A window that holds nothing but a title has nothing to quote.
+        let mut keep = texts
+            .iter()
+            .map(|text| !text.text.trim().is_empty())
+            .collect::<Vec<_>>()
+            .into_iter();
+        windows.retain(|_| keep.next().unwrap_or(false));
+        texts.retain(|text| !text.text.trim().is_empty());
+        if windows.len() > settings.windows.prefilter {
+            let joined: Vec<String> = texts.iter().map(WindowText::joined).collect();
+            let joined: Vec<&str> = joined.iter().map(String::as_str).collect();
+            let scores = self.index.lexical().score_texts(question, &joined)?;
+            let mut order: Vec<usize> = (0..windows.len()).collect();
+            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+            order.truncate(settings.windows.prefilter);
+            windows = order.iter().map(|&at| windows[at].clone()).collect();
+            texts = order.iter().map(|&at| texts[at].clone()).collect();
+        }
+        let scores = self.scorer.score(question, &texts)?;
+        for (window, score) in windows.iter_mut().zip(scores) {
+            window.score = Some(score);
+        }
+        windows::rank(&mut windows);
+        Ok(windows)
+    }
+}

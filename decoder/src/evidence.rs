@@ -1,0 +1,355 @@
+//! The evidence stage: pieces of text written word for word under the per-document indexes, steered by
+//! the relevance of the windows that lie ahead.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use fmindex::{DocumentSet, SetPosition};
+use models::ModelError;
+
+use crate::candidates::{self, Candidate};
+use crate::constraint::PhraseConstraint;
+use crate::session::{LogitsSource, Session};
+use crate::settings::{Alignment, EvidenceSettings, Scope};
+use crate::windows::Window;
+
+/// A piece of evidence as it was written, before it is located again and cited.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Piece {
+    /// Number of the candidate it is cited from.
+    pub member: u32,
+    /// Its tokens, as offsets in that document.
+    pub span: Range<u32>,
+    /// The window it was written for, as an index into the ranked windows.
+    pub window: usize,
+    /// Relevance of the best window that the cited place overlaps.
+    pub relevance: f32,
+    /// Tokens chosen by the model, the others having been forced.
+    pub chosen: usize,
+}
+
+/// Writes pieces of evidence, each for the next-best window that has something left to quote.
+pub struct EvidenceWriter<'a> {
+    candidates: &'a [Candidate],
+    windows: &'a [Window],
+    settings: &'a EvidenceSettings,
+    /// Token that closes a piece.
+    close: u32,
+    /// The union of all candidates, where the scope asks for it.
+    everything: Option<(Arc<DocumentSet>, Vec<u32>)>,
+    /// Sentence starts that were quoted, as (member, offset).
+    quoted: HashSet<(u32, u32)>,
+    next_window: usize,
+}
+
+impl<'a> EvidenceWriter<'a> {
+    /// A writer over `windows`, best first, of `candidates`. `close` is the token whose logit stands for
+    /// the wish to end a piece, beside the model's own end tokens.
+    pub fn new(
+        candidates: &'a [Candidate],
+        windows: &'a [Window],
+        settings: &'a EvidenceSettings,
+        close: u32,
+    ) -> Self {
+        let everything = (settings.scope == Scope::Candidates)
+            .then(|| candidates::union(candidates, 0..candidates.len() as u32));
+        Self {
+            candidates,
+            windows,
+            settings,
+            close,
+            everything,
+            quoted: HashSet::new(),
+            next_window: 0,
+        }
+    }
+
+    /// Moves to the next window that still has a place to begin, and returns where; `None` at the end.
+    /// Call [`EvidenceWriter::write`] with it.
+    pub fn next_opening(&mut self) -> Option<Opening> {
+        while let Some(window) = self.windows.get(self.next_window) {
+            let number = self.next_window;
+            self.next_window += 1;
+            let starts = self.starts(window);
+            if !starts.is_empty() {
+                return Some(Opening {
+                    window: number,
+                    starts,
+                });
+            }
+        }
+        None
+    }
+
+    /// Where a piece for `window` may begin: in the first fifth of the window, at sentence starts under
+    /// sentence alignment; if there is none, at the start of the sentence that holds the window's start.
+    /// Never in a title, never where a piece began before.
+    fn starts(&self, window: &Window) -> Vec<u32> {
+        let Some(candidate) = self.candidates.get(window.member as usize) else {
+            return Vec::new();
+        };
+        let fresh = |&start: &u32| !self.quoted.contains(&(window.member, start));
+        let fifth = window.start..window.start + (window.end - window.start).div_ceil(5);
+        match self.settings.alignment {
+            Alignment::Sentence => {
+                let sentences = &candidate.sentence_starts;
+                let inside: Vec<u32> = sentences
+                    .iter()
+                    .copied()
+                    .filter(|start| fifth.contains(start))
+                    .collect();
+                let holding = sentences
+                    .partition_point(|&start| start <= window.start)
+                    .checked_sub(1);
+                let starts = if inside.is_empty() {
+                    // A window that begins in the title: the first sentence after it, if the window reaches it.
+                    let at = holding.unwrap_or(0);
+                    sentences
+                        .get(at)
+                        .copied()
+                        .filter(|&start| start < window.end)
+                        .into_iter()
+                        .collect()
+                } else {
+                    inside
+                };
+                starts.into_iter().filter(fresh).collect()
+            }
+            Alignment::Window => {
+                let evidence = |at: &u32| {
+                    candidate
+                        .paragraph(*at)
+                        .is_some_and(|paragraph| !paragraph.is_title())
+                };
+                let inside: Vec<u32> = fifth.filter(evidence).filter(fresh).collect();
+                if inside.is_empty() {
+                    (window.start..window.end)
+                        .filter(evidence)
+                        .filter(fresh)
+                        .take(1)
+                        .collect()
+                } else {
+                    inside
+                }
+            }
+        }
+    }
+
+    /// Writes one piece: every token continues a text in scope, and the piece ends where the alignment
+    /// permits it and the model prefers to, at the limit, or where nothing continues.
+    ///
+    /// `logit'(t) = logit(t) + λ·max r(w)` over the windows `w` in which `t` would stand.
+    ///
+    /// # Errors
+    /// The model's own.
+    pub fn write<S: LogitsSource>(
+        &mut self,
+        session: &mut Session<S>,
+        opening: &Opening,
+    ) -> Result<Option<Piece>, ModelError> {
+        let window = &self.windows[opening.window];
+        let (set, members) = match &self.everything {
+            Some((set, members)) => (set.clone(), members.clone()),
+            None => candidates::union(self.candidates, [window.member]),
+        };
+        let Some(own) = members.iter().position(|&member| member == window.member) else {
+            return Ok(None);
+        };
+        let place = |start: u32| SetPosition {
+            member: own as u32,
+            start,
+        };
+        let first: Vec<SetPosition> = opening.starts.iter().map(|&start| place(start)).collect();
+        let aligned = Arc::new(self.aligned(&members, &first));
+        let mut constraint = PhraseConstraint::documents_from(set, first, aligned);
+        let mut chosen = 0;
+        let mut allowed = Vec::new();
+        let close_from = self.settings.close_from();
+        // Length of the longest beginning at which the piece may end.
+        let mut last_end = 0;
+        loop {
+            let length = constraint.tokens().len();
+            let may_end = length > 0 && self.may_end(&constraint, &members);
+            if may_end {
+                last_end = length;
+            }
+            if length >= self.settings.most_tokens {
+                break;
+            }
+            constraint.allowed(&mut allowed);
+            if allowed.is_empty() {
+                last_end = length;
+                break;
+            }
+            let permitted = may_end && length >= close_from;
+            let token = if let ([only], false) = (&allowed[..], permitted) {
+                only.symbol
+            } else {
+                let ahead = self.relevance_ahead(&constraint, &members);
+                let ends = session.source().end_tokens().to_vec();
+                let logits = session.logits()?;
+                let logit = |token: u32| {
+                    logits
+                        .get(token as usize)
+                        .copied()
+                        .unwrap_or(f32::NEG_INFINITY)
+                };
+                let steered = allowed.iter().map(|continuation| {
+                    let ahead = ahead
+                        .iter()
+                        .find(|(symbol, _)| *symbol == continuation.symbol);
+                    let bonus =
+                        self.settings.lambda * ahead.map_or(0.0, |(_, relevance)| *relevance);
+                    (continuation.symbol, logit(continuation.symbol) + bonus)
+                });
+                // The smallest symbol wins a tie, so that the choice does not depend on the order.
+                let best = steered.reduce(|best, next| if next.1 > best.1 { next } else { best });
+                let Some((symbol, score)) = best else { break };
+                let end = ends
+                    .iter()
+                    .map(|&end| logit(end))
+                    .fold(logit(self.close), f32::max);
+                if permitted && end > score {
+                    break;
+                }
+                chosen += 1;
+                symbol
+            };
+            if constraint.advance(token).is_err() {
+                break;
+            }
+            session.write(token);
+        }
+        // Cut back to the last whole sentence, where there is one.
+        if last_end > 0 && self.settings.alignment == Alignment::Sentence {
+            let excess = constraint.tokens().len() - last_end;
+            session.rollback(excess);
+            if constraint.rollback(excess).is_err() {
+                return Ok(None);
+            }
+        }
+        Ok(self.place(&constraint, &members, opening.window, chosen))
+    }
+
+    /// Positions at which the same tokens count as the same piece.
+    fn aligned(&self, members: &[u32], first: &[SetPosition]) -> HashSet<SetPosition> {
+        let mut aligned: HashSet<SetPosition> = first.iter().copied().collect();
+        for (slot, &member) in members.iter().enumerate() {
+            let candidate = &self.candidates[member as usize];
+            let place = |start: u32| SetPosition {
+                member: slot as u32,
+                start,
+            };
+            match self.settings.alignment {
+                Alignment::Sentence => {
+                    aligned.extend(candidate.sentence_starts.iter().map(|&at| place(at)))
+                }
+                Alignment::Window => {
+                    let quoted = candidate
+                        .paragraphs
+                        .iter()
+                        .filter(|paragraph| !paragraph.is_title());
+                    aligned.extend(
+                        quoted
+                            .flat_map(|paragraph| paragraph.tokens.clone())
+                            .map(place),
+                    );
+                }
+            }
+        }
+        aligned
+    }
+
+    fn may_end(&self, constraint: &PhraseConstraint, members: &[u32]) -> bool {
+        let length = constraint.tokens().len() as u32;
+        match self.settings.alignment {
+            Alignment::Window => true,
+            Alignment::Sentence => constraint.positions().iter().any(|position| {
+                self.candidates[members[position.member as usize] as usize]
+                    .ends_at(position.start + length)
+            }),
+        }
+    }
+
+    /// The best relevance among the windows in which each next token would stand.
+    fn relevance_ahead(&self, constraint: &PhraseConstraint, members: &[u32]) -> Vec<(u32, f32)> {
+        let length = constraint.tokens().len() as u32;
+        let mut ahead: Vec<(u32, f32)> = Vec::new();
+        for position in constraint.positions() {
+            let member = members[position.member as usize];
+            let at = position.start + length;
+            let Some(&symbol) = self.candidates[member as usize].tokens().get(at as usize) else {
+                continue;
+            };
+            let relevance = self.relevance_at(member, at..at + 1);
+            match ahead.iter_mut().find(|(other, _)| *other == symbol) {
+                Some((_, best)) => *best = best.max(relevance),
+                None => ahead.push((symbol, relevance)),
+            }
+        }
+        ahead
+    }
+
+    fn relevance_at(&self, member: u32, span: Range<u32>) -> f32 {
+        let inside = self.windows.iter().filter(|window| {
+            window.member == member && window.start < span.end && span.start < window.end
+        });
+        inside.map(|window| window.relevance).fold(0.0, f32::max)
+    }
+
+    /// The surviving position in the best window: among equals the current window's document, then the
+    /// first. Marks the starts it covers as quoted.
+    fn place(
+        &mut self,
+        constraint: &PhraseConstraint,
+        members: &[u32],
+        window: usize,
+        chosen: usize,
+    ) -> Option<Piece> {
+        let length = constraint.tokens().len() as u32;
+        let mut best: Option<(f32, bool, u32, u32)> = None;
+        for position in constraint.positions() {
+            let member = members[position.member as usize];
+            let relevance = self.relevance_at(member, position.start..position.start + length);
+            let own = member == self.windows[window].member;
+            let better = best.is_none_or(|(other, theirs, ..)| {
+                relevance > other || (relevance == other && own && !theirs)
+            });
+            if better {
+                best = Some((relevance, own, member, position.start));
+            }
+        }
+        let (relevance, _, member, start) = best.filter(|_| length > 0)?;
+        let span = start..start + length;
+        let candidate = &self.candidates[member as usize];
+        match self.settings.alignment {
+            Alignment::Sentence => {
+                let covered = candidate
+                    .sentence_starts
+                    .iter()
+                    .filter(|start| span.contains(start));
+                self.quoted.extend(covered.map(|&start| (member, start)));
+            }
+            Alignment::Window => self
+                .quoted
+                .extend(span.clone().map(|start| (member, start))),
+        }
+        Some(Piece {
+            member,
+            span,
+            window,
+            relevance,
+            chosen,
+        })
+    }
+}
+
+/// Where the next piece of evidence may begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opening {
+    /// The window, as an index into the ranked windows.
+    pub window: usize,
+    /// Token offsets in the window's document; never empty.
+    pub starts: Vec<u32>,
+}

@@ -1,0 +1,87 @@
+//! The prompt for models that were never tuned for this format: worked examples, one line a stage.
+//!
+//! Lines are the separators of the stages. Text of the corpus cannot forge one, since no phrase holds
+//! a line break, and every text is encoded as ordinary text, so it cannot hold a control token either.
+
+use models::tokenizer::Tokenizer;
+
+/// The lines that a stage can begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    /// A clue follows.
+    Clue,
+    /// A piece of evidence follows.
+    Evidence,
+    /// The answer follows.
+    Answer,
+}
+
+impl Line {
+    /// The label in front of the line; no space after it, since the first token brings its own.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Clue => "Clue:",
+            Self::Evidence => "Evidence:",
+            Self::Answer => "Answer:",
+        }
+    }
+}
+
+struct Example {
+    question: &'static str,
+    clues: &'static [&'static str],
+    evidence: &'static [&'static str],
+    answer: &'static str,
+}
+
+const EXAMPLES: &[Example] = &[
+    Example {
+        question: "Who directed the film Blade Runner?",
+        clues: &["Blade Runner", "Ridley Scott"],
+        evidence: &["Blade Runner is a 1982 science fiction film directed by Ridley Scott."],
+        answer: "Ridley Scott",
+    },
+    Example {
+        question: "When was the Treaty of Versailles signed?",
+        clues: &["Treaty of Versailles"],
+        evidence: &[
+            "The Treaty of Versailles was a peace treaty signed on 28 June 1919.",
+            "It ended the state of war between Germany and most of the Allied Powers.",
+        ],
+        answer: "28 June 1919",
+    },
+];
+
+/// What is in front of a question: an instruction and worked examples. The same for every question, so
+/// a model needs to read it once.
+pub fn preamble() -> String {
+    let mut text = String::from(
+        "Name the key phrases of the question, quote evidence from an encyclopedia, then answer briefly.\n\n",
+    );
+    for example in EXAMPLES {
+        text.push_str(&question_lines(example.question));
+        let lines = example.clues.iter().map(|clue| (Line::Clue, clue));
+        let lines = lines.chain(example.evidence.iter().map(|quote| (Line::Evidence, quote)));
+        for (line, words) in lines.chain([(Line::Answer, &example.answer)]) {
+            text.push_str(&format!("\n{} {words}", line.label()));
+        }
+        text.push_str("\n\n");
+    }
+    text
+}
+
+/// The line of a question, white space folded so that it is one line.
+pub fn question_lines(question: &str) -> String {
+    let words: Vec<&str> = question.split_whitespace().collect();
+    format!("Question: {}", words.join(" "))
+}
+
+/// The token that closes a line.
+///
+/// `None` if the tokenizer does not write a line break as one token.
+pub fn line_break(tokenizer: &Tokenizer) -> Option<u32> {
+    match tokenizer.encode_text("\n")[..] {
+        [token] => Some(token),
+        _ => None,
+    }
+}

@@ -1,0 +1,210 @@
+//! Every number of the engine in one serialisable structure; the defaults are those of RetroLLM
+//! (arXiv:2412.11919) unless a field says otherwise.
+
+use serde::{Deserialize, Serialize};
+
+/// All settings of one run; printed with every result that is saved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The clue stage and the document score.
+    pub clues: ClueSettings,
+    /// The fusion of rankings and the candidate set.
+    pub candidates: CandidateSettings,
+    /// Opening, merging and scoring windows.
+    pub windows: WindowSettings,
+    /// The evidence stage.
+    pub evidence: EvidenceSettings,
+    /// The answer stage.
+    pub answer: AnswerSettings,
+}
+
+/// Settings of the clue stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClueSettings {
+    /// Most clues the model may write; 0 skips the stage (the ablation "no clues").
+    pub most: usize,
+    /// Most tokens of one clue.
+    pub most_tokens: usize,
+    /// Tokens from which on a clue may be closed.
+    pub close_from: usize,
+    /// A clue that occurs more often than this says nothing and scores no document.
+    pub most_occurrences: u64,
+    /// Weight α of ln(N/occ) in the weight of a clue.
+    pub alpha: f64,
+    /// Weight β of ln(N/df) in the weight of a clue.
+    pub beta: f64,
+    /// Documents kept of the clue ranking.
+    pub documents: usize,
+    /// Auxiliary clues: the strongest terms of the question itself; 0 is the ablation "no expansion".
+    pub auxiliary: usize,
+}
+
+impl Default for ClueSettings {
+    fn default() -> Self {
+        Self {
+            most: 3,
+            most_tokens: 6,
+            close_from: 2,
+            most_occurrences: 1000,
+            alpha: 1.0,
+            beta: 1.0,
+            documents: 5,
+            auxiliary: 8,
+        }
+    }
+}
+
+/// Settings of the fusion of the clue ranking with the lexical ranking.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CandidateSettings {
+    /// Most candidates (25 for single-hop questions, 50 for multi-hop).
+    pub most: usize,
+    /// Constant `k` of weighted reciprocal rank fusion.
+    pub fusion_k: f64,
+    /// Weight of the clue ranking.
+    pub clue_weight: f64,
+    /// Weight of the lexical (BM25) ranking.
+    pub lexical_weight: f64,
+}
+
+impl Default for CandidateSettings {
+    fn default() -> Self {
+        Self {
+            most: 25,
+            fusion_k: 0.0,
+            clue_weight: 1.0,
+            lexical_weight: 2.0,
+        }
+    }
+}
+
+/// What scores windows against the question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum WindowScorerKind {
+    /// BM25 of the window's words (k1 0.9, b 0.4).
+    Bm25,
+    /// Cosine of sentence embeddings.
+    #[default]
+    Embedding,
+}
+
+/// Settings of the windows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WindowSettings {
+    /// Tokens on each side of an occurrence.
+    pub radius: u32,
+    /// Overlapping windows merge while the merged one stays within this many tokens.
+    pub most_tokens: u32,
+    /// Occurrences of one clue that open a window, over all candidates.
+    pub occurrences_per_clue: usize,
+    /// Most windows of one document (32 for single-hop questions, 12 for multi-hop).
+    pub most_per_document: usize,
+    /// Most windows in all.
+    pub most: usize,
+    /// Windows that BM25 keeps for the scorer.
+    pub prefilter: usize,
+    /// Windows kept, best first (5 for single-hop questions, 10 for multi-hop).
+    pub kept: usize,
+    /// What scores windows.
+    pub scorer: WindowScorerKind,
+}
+
+impl Default for WindowSettings {
+    fn default() -> Self {
+        Self {
+            radius: 32,
+            most_tokens: 128,
+            occurrences_per_clue: 64,
+            most_per_document: 32,
+            most: 512,
+            prefilter: 32,
+            kept: 5,
+            scorer: WindowScorerKind::Embedding,
+        }
+    }
+}
+
+/// Where a piece of evidence may begin and end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Alignment {
+    /// Whole sentences: begins at a sentence start, ends at a sentence end.
+    #[default]
+    Sentence,
+    /// Any token in the first fifth of the window; ends anywhere from `close_from` tokens on (the paper).
+    Window,
+}
+
+/// Where the places lie that a piece of evidence may stand in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// The document of the current window.
+    #[default]
+    Document,
+    /// All candidates.
+    Candidates,
+}
+
+/// Settings of the evidence stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EvidenceSettings {
+    /// Most pieces (5 for single-hop questions, 10 for multi-hop).
+    pub most: usize,
+    /// Pieces written before the model may turn to the answer.
+    pub least: usize,
+    /// Where a piece begins and ends.
+    pub alignment: Alignment,
+    /// Tokens from which on a piece may end; `None`: 24 under sentence alignment, 64 under window alignment.
+    pub close_from: Option<usize>,
+    /// Tokens at which a piece ends whatever the model says.
+    pub most_tokens: usize,
+    /// λ: how strongly the relevance of the windows ahead steers the choice; 0 is the ablation "no future windows".
+    pub lambda: f32,
+    /// Where the surviving positions lie.
+    pub scope: Scope,
+}
+
+impl Default for EvidenceSettings {
+    fn default() -> Self {
+        Self {
+            most: 5,
+            least: 1,
+            alignment: Alignment::Sentence,
+            close_from: None,
+            most_tokens: 160,
+            lambda: 4.0,
+            scope: Scope::Document,
+        }
+    }
+}
+
+impl EvidenceSettings {
+    /// Tokens from which on a piece may end, as the alignment has it unless set.
+    pub fn close_from(&self) -> usize {
+        self.close_from.unwrap_or(match self.alignment {
+            Alignment::Sentence => 24,
+            Alignment::Window => 64,
+        })
+    }
+}
+
+/// Settings of the answer stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AnswerSettings {
+    /// Most tokens of the answer; 0 skips the stage.
+    pub most_tokens: usize,
+}
+
+impl Default for AnswerSettings {
+    fn default() -> Self {
+        Self { most_tokens: 64 }
+    }
+}

@@ -1,0 +1,230 @@
+//! What the model writes outside of evidence: clues under the corpus-level index, the choice of the next
+//! line, and the free answer.
+
+use fmindex::{Continuation, Index};
+use models::ModelError;
+use models::tokenizer::Tokenizer;
+
+use crate::constraint::PhraseConstraint;
+use crate::prompt::Line;
+use crate::session::{LogitsSource, Session};
+use crate::settings::ClueSettings;
+
+/// How many of the model's favourites are tested against the index before the continuations are listed.
+const FAVOURITES: usize = 64;
+
+/// The `count` entries with the highest logits, best first; equal ones by rising token.
+pub fn favourites(logits: &[f32], count: usize) -> Vec<(u32, f32)> {
+    let mut entries: Vec<(u32, f32)> = logits
+        .iter()
+        .enumerate()
+        .map(|(token, &logit)| (token as u32, logit))
+        .collect();
+    let by_logit = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+    if entries.len() > count && count > 0 {
+        entries.select_nth_unstable_by(count - 1, by_logit);
+        entries.truncate(count);
+    }
+    entries.sort_unstable_by(by_logit);
+    entries
+}
+
+/// The token with the highest logit among those that continue the phrase and that `admits` lets pass.
+///
+/// The model's own favourites are tested one by one; only where none of them is allowed are the
+/// continuations listed. The result is the same either way.
+pub fn best_allowed(
+    logits: &[f32],
+    constraint: &PhraseConstraint,
+    admits: impl Fn(u32) -> bool,
+) -> Option<(u32, f32)> {
+    let quick = favourites(logits, FAVOURITES);
+    let found = quick
+        .into_iter()
+        .find(|&(token, _)| admits(token) && constraint.allows(token));
+    if found.is_some() {
+        return found;
+    }
+    let mut allowed: Vec<Continuation> = Vec::new();
+    constraint.allowed(&mut allowed);
+    let scored = allowed
+        .iter()
+        .filter(|continuation| admits(continuation.symbol))
+        .filter_map(|continuation| {
+            logits
+                .get(continuation.symbol as usize)
+                .map(|&logit| (continuation.symbol, logit))
+        });
+    scored.reduce(|best, next| {
+        if next.1.total_cmp(&best.1).is_gt() {
+            next
+        } else {
+            best
+        }
+    })
+}
+
+/// Whether a token begins a word: a space, then a letter or a digit.
+fn begins_word(tokenizer: &Tokenizer, token: u32) -> bool {
+    let text = tokenizer.token_bytes(token).map(String::from_utf8_lossy);
+    text.is_some_and(|text| {
+        text.strip_prefix(' ')
+            .is_some_and(|rest| rest.starts_with(char::is_alphanumeric))
+    })
+}
+
+/// Whether a word may end before `token`: it begins with something that is neither letter nor digit nor mark.
+fn ends_word(tokenizer: &Tokenizer, token: u32) -> bool {
+    let Some(bytes) = tokenizer.token_bytes(token) else {
+        return true;
+    };
+    // A token that begins inside a character continues the character.
+    let first = String::from_utf8_lossy(bytes).chars().next();
+    first.is_none_or(|first| {
+        first != char::REPLACEMENT_CHARACTER && !first.is_alphanumeric() && first != '\''
+    })
+}
+
+/// Writes one clue: at most `settings.most_tokens` tokens that occur together in one paragraph of a live
+/// document, closed by the model from `settings.close_from` on, cut back to a whole word where the
+/// limit or the corpus ended it inside one. Returns its text; `None` if nothing can be written.
+///
+/// # Errors
+/// The model's own.
+pub fn write_clue<S: LogitsSource>(
+    session: &mut Session<S>,
+    index: &Index,
+    tokenizer: &Tokenizer,
+    close: u32,
+    settings: &ClueSettings,
+) -> Result<Option<String>, ModelError> {
+    let mut constraint = PhraseConstraint::corpus(index);
+    let mut allowed = Vec::new();
+    // Length of the longest beginning that ends with a whole word.
+    let mut whole = 0;
+    loop {
+        let length = constraint.tokens().len();
+        if length > 0 {
+            constraint.allowed(&mut allowed);
+            if allowed.is_empty() || allowed.iter().any(|next| ends_word(tokenizer, next.symbol)) {
+                whole = length;
+            }
+            if allowed.is_empty() || length >= settings.most_tokens {
+                break;
+            }
+        }
+        let ends = session.source().end_tokens().to_vec();
+        let logits = session.logits()?;
+        let best = if length == 0 {
+            best_allowed(logits, &constraint, |token| begins_word(tokenizer, token))
+        } else {
+            best_allowed(logits, &constraint, |_| true)
+        };
+        let Some((token, logit)) = best else { break };
+        let end = ends
+            .iter()
+            .chain([&close])
+            .filter_map(|&end| logits.get(end as usize).copied());
+        if length >= settings.close_from
+            && whole == length
+            && end.fold(f32::NEG_INFINITY, f32::max) > logit
+        {
+            break;
+        }
+        if constraint.advance(token).is_err() {
+            break;
+        }
+        session.write(token);
+    }
+    let excess = constraint.tokens().len() - whole;
+    session.rollback(excess);
+    if whole == 0 || constraint.rollback(excess).is_err() {
+        return Ok(None);
+    }
+    Ok(Some(
+        tokenizer.decode(constraint.tokens()).trim().to_owned(),
+    ))
+}
+
+/// Lets the model choose which line comes next, by the logit of the first token of each label, and
+/// appends the line break and the label. With one choice the model is not asked.
+///
+/// # Errors
+/// The model's own.
+pub fn choose_line<S: LogitsSource>(
+    session: &mut Session<S>,
+    tokenizer: &Tokenizer,
+    close: u32,
+    choices: &[Line],
+) -> Result<Line, ModelError> {
+    session.push(&[close]);
+    let labels: Vec<(Line, Vec<u32>)> = choices
+        .iter()
+        .map(|&line| (line, tokenizer.encode_text(line.label())))
+        .collect();
+    let chosen = if labels.len() > 1 {
+        let logits = session.logits()?;
+        let logit = |label: &[u32]| {
+            label
+                .first()
+                .and_then(|&first| logits.get(first as usize))
+                .copied()
+        };
+        labels.iter().reduce(|best, next| {
+            if logit(&next.1) > logit(&best.1) {
+                next
+            } else {
+                best
+            }
+        })
+    } else {
+        labels.first()
+    };
+    let (line, label) = chosen.expect("there is a line to choose");
+    session.push(label);
+    Ok(*line)
+}
+
+/// Writes freely and greedily until a line break, an end token or `most` tokens. Returns the text.
+///
+/// # Errors
+/// The model's own.
+pub fn write_answer<S: LogitsSource>(
+    session: &mut Session<S>,
+    tokenizer: &Tokenizer,
+    close: u32,
+    most: usize,
+) -> Result<String, ModelError> {
+    let mut written = Vec::new();
+    let ends = session.source().end_tokens().to_vec();
+    while written.len() < most && session.tokens().len() < session.source().context_length() {
+        let logits = session.logits()?;
+        let Some(&(token, _)) = favourites(logits, 1).first() else {
+            break;
+        };
+        let breaks = tokenizer
+            .token_bytes(token)
+            .is_some_and(|bytes| bytes.contains(&b'\n'));
+        // A line break or an end before anything was written is no answer: the model has nothing to say.
+        if token == close || breaks || ends.contains(&token) || tokenizer.is_control(token) {
+            break;
+        }
+        session.write(token);
+        written.push(token);
+    }
+    Ok(tokenizer.decode(&written).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn favourites_are_the_best_in_order() {
+        let logits = [0.5, 3.0, -1.0, 3.0, 2.0];
+        assert_eq!(favourites(&logits, 3), [(1, 3.0), (3, 3.0), (4, 2.0)]);
+        assert_eq!(favourites(&logits, 10).len(), 5);
+        assert!(favourites(&[], 3).is_empty());
+        assert_eq!(favourites(&[f32::NAN, 1.0, f32::NEG_INFINITY], 3).len(), 3);
+    }
+}

@@ -1,0 +1,220 @@
+//! Windows: the surroundings of clue occurrences in the candidates, opened, merged, and ranked.
+
+use serde::{Deserialize, Serialize};
+
+use crate::settings::WindowSettings;
+
+/// A stretch of a candidate's tokens, with its relevance to the question once it was scored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    /// Number of the candidate, in the order of the candidate set.
+    pub member: u32,
+    /// First token, an offset in the document.
+    pub start: u32,
+    /// One past the last token.
+    pub end: u32,
+    /// The scorer's own number; `None` for a window that the prefilter left out.
+    pub score: Option<f32>,
+    /// The score, min–max scaled to [0, 1] over the windows that were scored.
+    pub relevance: f32,
+}
+
+/// Where a clue occurs in a candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClueOccurrence {
+    /// Number of the clue, auxiliary clues included.
+    pub clue: usize,
+    /// Number of the candidate.
+    pub member: u32,
+    /// First token, an offset in the document.
+    pub start: u32,
+    /// Tokens of the clue.
+    pub length: u32,
+}
+
+/// Opens a window at the start of every candidate and around every occurrence of a clue, merges those
+/// of a document that overlap while the merged one stays within the limit, and keeps to the limits a
+/// document and in all. Candidates come first to last, so the limit in all cuts the weakest.
+///
+/// `lengths` are the tokens of each candidate. The result is ordered by member, then start.
+pub fn open(
+    lengths: &[u32],
+    occurrences: &[ClueOccurrence],
+    settings: &WindowSettings,
+) -> Vec<Window> {
+    let mut spans: Vec<Vec<(u32, u32)>> = vec![Vec::new(); lengths.len()];
+    for (spans, &length) in spans.iter_mut().zip(lengths) {
+        if length > 0 {
+            spans.push((0, length.min(2 * settings.radius)));
+        }
+    }
+    let mut opened = std::collections::HashMap::<usize, usize>::new();
+    for occurrence in occurrences {
+        let count = opened.entry(occurrence.clue).or_default();
+        let Some(&length) = lengths.get(occurrence.member as usize) else {
+            continue;
+        };
+        if *count == settings.occurrences_per_clue || occurrence.start >= length {
+            continue;
+        }
+        *count += 1;
+        let start = occurrence.start.saturating_sub(settings.radius);
+        let end = occurrence
+            .start
+            .saturating_add(occurrence.length)
+            .saturating_add(settings.radius)
+            .min(length);
+        spans[occurrence.member as usize].push((start, end));
+    }
+    let mut windows = Vec::new();
+    for (member, mut spans) in spans.into_iter().enumerate() {
+        spans.sort_unstable();
+        spans.dedup();
+        let mut merged: Vec<(u32, u32)> = Vec::new();
+        for (start, end) in spans {
+            match merged.last_mut() {
+                Some(last)
+                    if start < last.1 && end.max(last.1) - last.0 <= settings.most_tokens =>
+                {
+                    last.1 = last.1.max(end);
+                }
+                // What lies inside a window that cannot grow adds nothing.
+                Some(last) if end <= last.1 => {}
+                _ => merged.push((start, end)),
+            }
+        }
+        merged.truncate(settings.most_per_document);
+        windows.extend(merged.into_iter().map(|(start, end)| Window {
+            member: member as u32,
+            start,
+            end,
+            score: None,
+            relevance: 0.0,
+        }));
+        if windows.len() >= settings.most {
+            windows.truncate(settings.most);
+            break;
+        }
+    }
+    windows
+}
+
+/// Scales the scores of all scored windows to [0, 1] (all equal: 1) and orders the windows best first,
+/// those without a score last; equal ones keep their order.
+pub fn rank(windows: &mut [Window]) {
+    let scores = windows.iter().filter_map(|window| window.score);
+    let (low, high) = scores.fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), score| {
+        (low.min(score), high.max(score))
+    });
+    for window in windows.iter_mut() {
+        window.relevance = match window.score {
+            Some(score) if high > low => (score - low) / (high - low),
+            Some(_) => 1.0,
+            None => 0.0,
+        };
+    }
+    let key = |window: &Window| window.score.unwrap_or(f32::NEG_INFINITY);
+    windows.sort_by(|a, b| key(b).total_cmp(&key(a)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn occurrence(clue: usize, member: u32, start: u32) -> ClueOccurrence {
+        ClueOccurrence {
+            clue,
+            member,
+            start,
+            length: 2,
+        }
+    }
+
+    fn spans(windows: &[Window]) -> Vec<(u32, u32, u32)> {
+        windows
+            .iter()
+            .map(|window| (window.member, window.start, window.end))
+            .collect()
+    }
+
+    #[test]
+    fn opens_around_occurrences_and_at_the_start() {
+        let settings = WindowSettings {
+            radius: 10,
+            most_tokens: 40,
+            ..Default::default()
+        };
+        let windows = open(
+            &[300, 0, 15],
+            &[occurrence(0, 0, 100), occurrence(0, 0, 200)],
+            &settings,
+        );
+        assert_eq!(
+            spans(&windows),
+            [(0, 0, 20), (0, 90, 112), (0, 190, 212), (2, 0, 15)]
+        );
+    }
+
+    #[test]
+    fn merges_within_the_limit_only() {
+        let settings = WindowSettings {
+            radius: 10,
+            most_tokens: 40,
+            ..Default::default()
+        };
+        let windows = open(
+            &[300],
+            &[
+                occurrence(0, 0, 100),
+                occurrence(1, 0, 110),
+                occurrence(1, 0, 125),
+            ],
+            &settings,
+        );
+        // 90..112 and 100..122 merge to 32 tokens; 115..137 would make 47 and stays apart.
+        assert_eq!(spans(&windows), [(0, 0, 20), (0, 90, 122), (0, 115, 137)]);
+        for window in &windows {
+            assert!(window.end - window.start <= 40);
+        }
+    }
+
+    #[test]
+    fn keeps_to_its_limits_and_survives_nonsense() {
+        let settings = WindowSettings {
+            radius: 2,
+            occurrences_per_clue: 3,
+            most_per_document: 2,
+            most: 3,
+            ..Default::default()
+        };
+        let many: Vec<_> = (0..50).map(|i| occurrence(0, 0, 10 + 10 * i)).collect();
+        assert_eq!(open(&[1000, 50, 60], &many, &settings).len(), 3);
+        assert_eq!(open(&[1000], &many, &settings).len(), 2);
+        assert!(open(&[], &[occurrence(0, 7, 3)], &settings).is_empty());
+        assert_eq!(
+            spans(&open(&[5], &[occurrence(0, 0, 9)], &settings)),
+            [(0, 0, 4)]
+        );
+    }
+
+    #[test]
+    fn ranks_with_scaled_relevance() {
+        let settings = WindowSettings {
+            radius: 2,
+            ..Default::default()
+        };
+        let mut windows = open(&[50, 50, 50, 50], &[], &settings);
+        for (window, score) in windows
+            .iter_mut()
+            .zip([Some(0.2), None, Some(0.6), Some(0.4)])
+        {
+            window.score = score;
+        }
+        rank(&mut windows);
+        let order: Vec<u32> = windows.iter().map(|window| window.member).collect();
+        assert_eq!(order, [2, 3, 0, 1]);
+        assert_eq!(windows[0].relevance, 1.0);
+        assert!((windows[1].relevance - 0.5).abs() < 1e-6);
+        assert_eq!((windows[2].relevance, windows[3].relevance), (0.0, 0.0));
+    }
+}

@@ -1,0 +1,300 @@
+//! The evidence stage with a deterministic source of logits against a plain re-implementation that
+//! evaluates every token by itself and looks for text by brute force.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use corpus_tools::store::Paragraph;
+use decoder::candidates::Candidate;
+use decoder::evidence::EvidenceWriter;
+use decoder::session::{LogitsSource, Session};
+use decoder::settings::{Alignment, EvidenceSettings, Scope};
+use decoder::windows::Window;
+use fmindex::{DocumentId, DocumentIndex};
+use models::ModelError;
+use models::tokenizer::Tokenizer;
+use proptest::prelude::*;
+
+const SEPARATOR: u32 = 256;
+const CLOSE: u32 = b'\n' as u32;
+
+/// A byte-level tokenizer without merges: the id of a token is its byte.
+fn tokenizer() -> Tokenizer {
+    let direct = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    let mut next = 256;
+    let mut vocabulary = serde_json::Map::new();
+    for byte in 0..=255u8 {
+        let c = if direct(byte) {
+            char::from(byte)
+        } else {
+            next += 1;
+            char::from_u32(next - 1).unwrap()
+        };
+        vocabulary.insert(c.to_string(), u32::from(byte).into());
+    }
+    let json = serde_json::json!({
+        "version": "1.0",
+        "added_tokens": [],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+    });
+    Tokenizer::from_json(json.to_string().as_bytes()).unwrap()
+}
+
+/// Logits that are a fixed function of the context, with a liking for closing now and then.
+fn logits_after(context: &[u32], seed: u64) -> Vec<f32> {
+    let mut state = seed;
+    for &token in context {
+        state = (state ^ u64::from(token))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(23);
+    }
+    (0..300u64)
+        .map(|token| {
+            let mixed = (state ^ token.wrapping_mul(0xd134_2543_de82_ef95))
+                .wrapping_mul(0xaf25_1af3_b0f0_25b5);
+            let noise = ((mixed >> 40) as f32 / (1u32 << 24) as f32) * 4.0;
+            if token == u64::from(CLOSE) {
+                noise + 1.0
+            } else {
+                noise
+            }
+        })
+        .collect()
+}
+
+struct Hashed {
+    context: Vec<u32>,
+    seed: u64,
+    passes: Cell<u64>,
+}
+
+impl LogitsSource for Hashed {
+    fn append(&mut self, tokens: &[u32]) -> Result<Vec<f32>, ModelError> {
+        assert!(!tokens.is_empty(), "a pass over nothing");
+        self.context.extend_from_slice(tokens);
+        self.passes.set(self.passes.get() + 1);
+        Ok(logits_after(&self.context, self.seed))
+    }
+
+    fn truncate(&mut self, length: usize) {
+        self.context.truncate(length);
+    }
+
+    fn vocabulary_size(&self) -> usize {
+        256
+    }
+
+    fn end_tokens(&self) -> &[u32] {
+        &[]
+    }
+
+    fn context_length(&self) -> usize {
+        1 << 20
+    }
+}
+
+/// A candidate of some paragraphs, the first of which is the title.
+fn candidate(number: u32, paragraphs: &[String], tokenizer: &Tokenizer) -> Candidate {
+    let mut tokens = Vec::new();
+    let mut spans = Vec::new();
+    for (at, paragraph) in paragraphs.iter().enumerate() {
+        let start = tokens.len() as u32;
+        tokens.extend(tokenizer.encode_text(&format!(" {paragraph}")));
+        spans.push(Paragraph {
+            number: at as u32,
+            tokens: start..tokens.len() as u32,
+            bytes: 0..0,
+        });
+        tokens.push(SEPARATOR);
+    }
+    let document = DocumentId {
+        segment: 0,
+        document: number,
+    };
+    let index = Arc::new(DocumentIndex::build(&tokens, SEPARATOR));
+    Candidate::new(
+        document,
+        (number.to_string(), paragraphs[0].clone()),
+        1.0,
+        spans,
+        index,
+        tokenizer,
+    )
+}
+
+/// Sentences of few words, so that many begin alike and some stand twice.
+fn documents() -> impl Strategy<Value = Vec<Vec<String>>> {
+    let word = prop::sample::select(vec!["the", "cat", "a", "dog", "ran", "sat", "é", "東"]);
+    let sentence = prop::collection::vec(word, 1..6).prop_map(|words| {
+        let text = words.join(" ");
+        let mut letters = text.chars();
+        let first = letters.next().unwrap().to_uppercase().to_string();
+        format!("{first}{}.", letters.as_str())
+    });
+    let paragraph = prop::collection::vec(sentence, 1..5).prop_map(|sentences| sentences.join(" "));
+    prop::collection::vec(prop::collection::vec(paragraph, 2..4), 1..4)
+}
+
+/// What the stage should write for one opening, by brute force, one evaluation a token.
+fn plainly(
+    candidates: &[Candidate],
+    windows: &[Window],
+    settings: &EvidenceSettings,
+    (window, starts): (usize, &[u32]),
+    context: &[u32],
+    seed: u64,
+) -> Vec<u32> {
+    let member = windows[window].member;
+    let in_scope = |other: u32| settings.scope == Scope::Candidates || other == member;
+    let begins = |other: u32, at: u32| match settings.alignment {
+        Alignment::Sentence => candidates[other as usize].sentence_starts.contains(&at),
+        Alignment::Window => candidates[other as usize]
+            .paragraph(at)
+            .is_some_and(|paragraph| !paragraph.is_title()),
+    };
+    let mut piece: Vec<u32> = Vec::new();
+    let mut last_end = 0;
+    loop {
+        // Every place where the piece stands, found anew.
+        let mut places = Vec::new();
+        for other in (0..candidates.len() as u32).filter(|&other| in_scope(other)) {
+            let tokens = candidates[other as usize].tokens();
+            for at in 0..tokens.len() as u32 {
+                let possible = if piece.is_empty() {
+                    other == member && starts.contains(&at)
+                } else {
+                    begins(other, at)
+                };
+                if possible && tokens[at as usize..].starts_with(&piece) {
+                    places.push((other, at));
+                }
+            }
+        }
+        let length = piece.len() as u32;
+        let ends = |&(other, at): &(u32, u32)| candidates[other as usize].ends_at(at + length);
+        let may_end =
+            length > 0 && (settings.alignment == Alignment::Window || places.iter().any(ends));
+        if may_end {
+            last_end = piece.len();
+        }
+        if piece.len() >= settings.most_tokens {
+            break;
+        }
+        let mut options: Vec<(u32, f32)> = Vec::new();
+        for &(other, at) in &places {
+            let next = at + length;
+            let symbol = candidates[other as usize].tokens()[next as usize];
+            if symbol == SEPARATOR {
+                continue;
+            }
+            let inside = windows
+                .iter()
+                .filter(|w| w.member == other && (w.start..w.end).contains(&next));
+            let relevance = inside.map(|window| window.relevance).fold(0.0, f32::max);
+            match options.iter_mut().find(|(known, _)| *known == symbol) {
+                Some((_, best)) => *best = best.max(relevance),
+                None => options.push((symbol, relevance)),
+            }
+        }
+        if options.is_empty() {
+            last_end = piece.len();
+            break;
+        }
+        let whole: Vec<u32> = context.iter().chain(&piece).copied().collect();
+        let logits = logits_after(&whole, seed);
+        let score = |&(symbol, relevance): &(u32, f32)| {
+            logits[symbol as usize] + settings.lambda * relevance
+        };
+        options.sort_by_key(|&(symbol, _)| symbol);
+        let best = options
+            .iter()
+            .copied()
+            .reduce(|a, b| if score(&b) > score(&a) { b } else { a })
+            .unwrap();
+        if may_end && piece.len() >= settings.close_from() && logits[CLOSE as usize] > score(&best)
+        {
+            break;
+        }
+        piece.push(best.0);
+    }
+    if last_end > 0 && settings.alignment == Alignment::Sentence {
+        piece.truncate(last_end);
+    }
+    piece
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn writes_what_plain_decoding_writes(
+        documents in documents(),
+        seed in any::<u64>(),
+        close_from in 1usize..30,
+        most_tokens in 5usize..80,
+        lambda in prop::sample::select(vec![0.0f32, 1.0, 5.0]),
+        everywhere in any::<bool>(),
+        sentences in any::<bool>(),
+    ) {
+        let tokenizer = tokenizer();
+        let candidates: Vec<Candidate> = documents
+            .iter()
+            .enumerate()
+            .map(|(number, paragraphs)| candidate(number as u32, paragraphs, &tokenizer))
+            .collect();
+        let mut windows = Vec::new();
+        for (member, candidate) in candidates.iter().enumerate() {
+            let length = candidate.tokens().len() as u32;
+            for start in [0, length / 3, length / 2] {
+                windows.push(Window {
+                    member: member as u32,
+                    start,
+                    end: (start + 30).min(length),
+                    score: Some(((seed >> (start % 50)) & 0xff) as f32),
+                    relevance: 0.0,
+                });
+            }
+        }
+        decoder::windows::rank(&mut windows);
+        let settings = EvidenceSettings {
+            most_tokens,
+            lambda,
+            close_from: Some(close_from),
+            scope: if everywhere { Scope::Candidates } else { Scope::Document },
+            alignment: if sentences { Alignment::Sentence } else { Alignment::Window },
+            ..Default::default()
+        };
+        let source = Hashed { context: Vec::new(), seed, passes: Cell::new(0) };
+        let mut session = Session::new(source, Vec::new());
+        session.push(&[1, 2, 3]);
+        let mut writer = EvidenceWriter::new(&candidates, &windows, &settings, CLOSE);
+        let mut pieces = 0;
+        let mut begun = std::collections::HashSet::new();
+        while let Some(opening) = writer.next_opening() {
+            let context = session.tokens().to_vec();
+            let expected =
+                plainly(&candidates, &windows, &settings, (opening.window, &opening.starts), &context, seed);
+            let piece = writer.write(&mut session, &opening).unwrap().unwrap();
+            prop_assert_eq!(&session.tokens()[context.len()..], &expected[..]);
+            // It stands where it says, inside one paragraph that is no title, and begins at a fresh place.
+            let candidate = &candidates[piece.member as usize];
+            let span = piece.span.start as usize..piece.span.end as usize;
+            prop_assert_eq!(&candidate.tokens()[span], &expected[..]);
+            let paragraph = candidate.paragraph(piece.span.start).unwrap();
+            prop_assert!(!paragraph.is_title() && piece.span.end <= paragraph.tokens.end);
+            prop_assert!(piece.span.len() <= most_tokens);
+            if settings.scope == Scope::Document {
+                prop_assert!(begun.insert((piece.member, piece.span.start)), "the same place twice");
+            }
+            session.push(&[CLOSE]);
+            pieces += 1;
+        }
+        prop_assert!(pieces <= windows.len());
+        // A pass for every choice at the most, never one for a forced token.
+        let cost = session.cost();
+        prop_assert_eq!(cost.passes, session.source().passes.get());
+        prop_assert!(cost.passes <= cost.written + pieces as u64);
+    }
+}

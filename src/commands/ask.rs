@@ -1,0 +1,157 @@
+//! `verbatim ask`: an answer with evidence quoted word for word from an index.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use corpus_tools::Index;
+use decoder::settings::{Scope, WindowScorerKind};
+use decoder::{Answer, Engine, Settings};
+
+use crate::models_at::{self, ModelArguments};
+use crate::{Outcome, interrupt, terminal};
+
+/// Arguments of `verbatim ask`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The index
+    #[arg(long, value_name = "DIR")]
+    index: PathBuf,
+    #[command(flatten)]
+    model: ModelArguments,
+    #[command(flatten)]
+    engine: EngineArguments,
+    /// Print one JSON object with the whole trace
+    #[arg(long)]
+    json: bool,
+    /// The question; `-` reads it from standard input
+    question: String,
+}
+
+/// Flags that change what the engine computes.
+#[derive(Debug, Clone, clap::Args)]
+pub struct EngineArguments {
+    /// What scores windows against the question: bm25 or embedding
+    #[arg(long, value_name = "SCORER", value_parser = scorer_kind)]
+    window_scorer: Option<WindowScorerKind>,
+    /// Most pieces of evidence
+    #[arg(long, value_name = "N")]
+    evidence: Option<usize>,
+    /// How strongly the relevance of the windows ahead steers the evidence; 0 switches it off
+    #[arg(long, value_name = "λ")]
+    lambda: Option<f32>,
+    /// Where a piece of evidence may stand: document or candidates
+    #[arg(long, value_name = "SCOPE", value_parser = scope)]
+    scope: Option<Scope>,
+    /// Write no answer, evidence only
+    #[arg(long)]
+    no_answer: bool,
+}
+
+fn scorer_kind(name: &str) -> Result<WindowScorerKind, String> {
+    match name {
+        "bm25" => Ok(WindowScorerKind::Bm25),
+        "embedding" => Ok(WindowScorerKind::Embedding),
+        _ => Err("expected bm25 or embedding".into()),
+    }
+}
+
+fn scope(name: &str) -> Result<Scope, String> {
+    match name {
+        "document" => Ok(Scope::Document),
+        "candidates" => Ok(Scope::Candidates),
+        _ => Err("expected document or candidates".into()),
+    }
+}
+
+impl EngineArguments {
+    /// The default settings with what the flags change.
+    pub fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        if let Some(scorer) = self.window_scorer {
+            settings.windows.scorer = scorer;
+        }
+        if let Some(most) = self.evidence {
+            settings.evidence.most = most;
+            settings.evidence.least = settings.evidence.least.min(most);
+        }
+        if let Some(lambda) = self.lambda {
+            settings.evidence.lambda = lambda;
+        }
+        if let Some(scope) = self.scope {
+            settings.evidence.scope = scope;
+        }
+        if self.no_answer {
+            settings.answer.most_tokens = 0;
+        }
+        settings
+    }
+}
+
+/// Runs `verbatim ask`.
+///
+/// # Errors
+/// Index or model cannot be opened or do not belong together.
+pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let index = Index::open(&arguments.index)?;
+    let question = match arguments.question.as_str() {
+        "-" => std::io::read_to_string(std::io::stdin())
+            .context("standard input: cannot read the question")?,
+        question => question.to_owned(),
+    };
+    let settings = arguments.engine.settings();
+    let model = models_at::language_model(&arguments.model)?;
+    let scorer =
+        models_at::window_scorer(settings.windows.scorer, &index, arguments.model.offline)?;
+    let engine = Engine::new(&index, &model, scorer.as_ref(), &interrupt::interrupted)?;
+    let answer = engine.ask(&question, &settings)?;
+    if arguments.json {
+        terminal::print_json(&answer)?;
+    } else {
+        print_answer(&answer)?;
+    }
+    Ok(if answer.evidence.is_empty() {
+        Outcome::NothingFound
+    } else {
+        Outcome::Done
+    })
+}
+
+/// Prints an answer with its evidence for a person.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn print_answer(answer: &Answer) -> anyhow::Result<()> {
+    let (bold, faint, plain) = if terminal::colour() {
+        ("\x1b[1m", "\x1b[2m", "\x1b[0m")
+    } else {
+        ("", "", "")
+    };
+    if answer.evidence.is_empty() {
+        terminal::say("no evidence found");
+        return Ok(());
+    }
+    if !answer.answer.is_empty() {
+        terminal::print(&format!(
+            "{bold}Answer:{plain} {}\n",
+            terminal::harmless_line(&answer.answer)
+        ))?;
+    }
+    terminal::print(&format!("{bold}Evidence:{plain}"))?;
+    for (number, citation) in answer.evidence.iter().enumerate() {
+        let others = match citation.other_occurrences {
+            0 => String::new(),
+            1 => ", and in 1 other place".to_owned(),
+            count => format!(", and in {count} other places"),
+        };
+        terminal::print(&format!(
+            "{}. “{}”\n   {faint}{} [{}, bytes {}–{}{others}]{plain}",
+            number + 1,
+            terminal::harmless_line(&citation.quote),
+            terminal::harmless_line(&citation.title),
+            terminal::harmless_line(&citation.id),
+            citation.start_byte,
+            citation.end_byte,
+        ))?;
+    }
+    Ok(())
+}

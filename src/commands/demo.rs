@@ -1,0 +1,115 @@
+//! `verbatim demo`: all of the set-up, once, then the main job on real text with a real model.
+
+use std::path::{Path, PathBuf};
+
+use corpus_tools::Index;
+use corpus_tools::build::BuildOptions;
+use corpus_tools::reader::Input;
+use decoder::Engine;
+use decoder::settings::WindowScorerKind;
+use models::fetch::default_cache;
+use models::tokenizer::Tokenizer;
+
+use crate::commands::ask::{self, EngineArguments};
+use crate::commands::index;
+use crate::models_at::{self, ModelArguments};
+use crate::{Outcome, interrupt, terminal};
+
+/// Arguments of `verbatim demo`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    model: ModelArguments,
+    #[command(flatten)]
+    engine: EngineArguments,
+    /// Print one JSON object a question, with the whole trace
+    #[arg(long)]
+    json: bool,
+    /// Questions; three of its own if none is given
+    questions: Vec<String>,
+}
+
+/// What the demo asks by itself.
+const QUESTIONS: [&str; 3] = [
+    "Who discovered penicillin?",
+    "What is the capital of Mongolia?",
+    "Which treaty ended the First World War?",
+];
+
+/// Short name of the texts.
+const TEXTS: &str = "wiki-summaries";
+
+/// Runs `verbatim demo`.
+///
+/// # Errors
+/// Something cannot be fetched, built or opened.
+pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let settings = arguments.engine.settings();
+    // Everything is fetched before anything is built: what fails, fails early.
+    let texts = models_at::fetch_known(TEXTS, arguments.model.offline)?;
+    if settings.windows.scorer == WindowScorerKind::Embedding {
+        models_at::locate(models_at::SENTENCE_ENCODER, arguments.model.offline)?;
+    }
+    let model = models_at::language_model(&arguments.model)?;
+    let folder = index_folder(model.tokenizer())?;
+    let index = open_or_build(
+        &folder,
+        &texts.path,
+        model.tokenizer(),
+        arguments.model.jobs,
+    )?;
+    let scorer =
+        models_at::window_scorer(settings.windows.scorer, &index, arguments.model.offline)?;
+    let engine = Engine::new(&index, &model, scorer.as_ref(), &interrupt::interrupted)?;
+    let questions: Vec<&str> = match arguments.questions.as_slice() {
+        [] => QUESTIONS.to_vec(),
+        given => given.iter().map(String::as_str).collect(),
+    };
+    let mut outcome = Outcome::Done;
+    for (number, question) in questions.iter().enumerate() {
+        let answer = engine.ask(question, &settings)?;
+        if answer.evidence.is_empty() {
+            outcome = Outcome::NothingFound;
+        }
+        if arguments.json {
+            terminal::print_json(&answer)?;
+        } else {
+            if number > 0 {
+                terminal::print("")?;
+            }
+            terminal::print(&format!("Question: {}", terminal::harmless_line(question)))?;
+            ask::print_answer(&answer)?;
+        }
+    }
+    Ok(outcome)
+}
+
+/// Where the index of the summaries stands: one a vocabulary, so that another model gets its own.
+fn index_folder(tokenizer: &Tokenizer) -> anyhow::Result<PathBuf> {
+    let short = tokenizer
+        .fingerprint()
+        .get(..12)
+        .unwrap_or_default()
+        .to_owned();
+    Ok(default_cache()?
+        .join("indexes")
+        .join(format!("{TEXTS}-{short}.index")))
+}
+
+fn open_or_build(
+    folder: &Path,
+    texts: &Path,
+    tokenizer: &Tokenizer,
+    jobs: usize,
+) -> anyhow::Result<Index> {
+    if !folder.join("manifest.json").exists() {
+        if let Some(parent) = folder.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        let mut options =
+            BuildOptions::new([Input::WikiSummaries(texts.to_owned())], folder, tokenizer);
+        options.jobs = jobs;
+        index::build_and_report(&options)?;
+    }
+    Ok(Index::open(folder)?)
+}

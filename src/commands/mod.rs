@@ -1,0 +1,7 @@
+//! The subcommands, one file each.
+
+pub mod ask;
+pub mod demo;
+pub mod index;
+pub mod models;
+pub mod search;

@@ -1,0 +1,133 @@
+//! `verbatim models`: the models and texts that have a short name.
+
+use models::fetch::{self, default_cache};
+
+use crate::{Outcome, models_at, terminal};
+
+/// Subcommands of `verbatim models`.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// List what has a short name, with licences and sizes
+    List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Fetch by short name into the cache folder
+    Fetch {
+        /// Short names
+        #[arg(required = true)]
+        names: Vec<String>,
+        /// Fetch nothing; fail where something is missing
+        #[arg(long)]
+        offline: bool,
+    },
+    /// Read everything that was fetched and compare its checksums
+    Verify {
+        /// Short names; all that were fetched, if none is given
+        names: Vec<String>,
+    },
+    /// Print where something that was fetched lies
+    Path {
+        /// Short name
+        name: String,
+    },
+}
+
+/// Runs `verbatim models`.
+///
+/// # Errors
+/// An unknown name, or a fetch that fails.
+pub fn run(command: Command) -> anyhow::Result<Outcome> {
+    match command {
+        Command::List { json } => list(json),
+        Command::Fetch { names, offline } => {
+            for name in names {
+                let fetched = models_at::fetch_known(&name, offline)?;
+                terminal::print(&fetched.folder.display().to_string())?;
+            }
+            Ok(Outcome::Done)
+        }
+        Command::Verify { names } => verify(names),
+        Command::Path { name } => match fetch::path(&name, &default_cache()?) {
+            Some(path) => {
+                terminal::print(&path.display().to_string())?;
+                Ok(Outcome::Done)
+            }
+            None => {
+                terminal::say(&format!(
+                    "{name} was not fetched yet; verbatim models fetch {name} does it"
+                ));
+                Ok(Outcome::NothingFound)
+            }
+        },
+    }
+}
+
+fn list(json: bool) -> anyhow::Result<Outcome> {
+    let cache = default_cache()?;
+    let mut rows = Vec::new();
+    for asset in fetch::known() {
+        let path = fetch::path(asset.name, &cache);
+        if json {
+            rows.push(serde_json::json!({
+                "name": asset.name,
+                "kind": asset.kind.to_string(),
+                "about": asset.about,
+                "licences": asset.licences.iter().map(models_at::licence_line).collect::<Vec<_>>(),
+                "bytes": asset.bytes,
+                "path": path,
+            }));
+        } else {
+            terminal::print(&format!(
+                "{:<15} {:<17} {:>7.1} MB  {}{}",
+                asset.name,
+                asset.kind,
+                asset.bytes as f64 / 1e6,
+                asset.about,
+                if path.is_some() { " (fetched)" } else { "" },
+            ))?;
+            for licence in asset.licences {
+                terminal::print(&format!("{:<15} {}", "", models_at::licence_line(licence)))?;
+            }
+        }
+    }
+    if json {
+        terminal::print_json(&rows)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn verify(names: Vec<String>) -> anyhow::Result<Outcome> {
+    let cache = default_cache()?;
+    let all = names.is_empty();
+    let names = if all {
+        fetch::known()
+            .iter()
+            .map(|asset| asset.name.to_owned())
+            .collect()
+    } else {
+        names
+    };
+    let mut outcome = Outcome::Done;
+    for name in names {
+        if fetch::path(&name, &cache).is_none() {
+            if !all {
+                terminal::say(&format!("{name} was not fetched yet"));
+                outcome = Outcome::NothingFound;
+            }
+            continue;
+        }
+        match models_at::verify_known(&name) {
+            Ok(_) => terminal::print(&format!("{name}: good"))?,
+            Err(error) => {
+                terminal::print(&format!(
+                    "{name}: {}",
+                    terminal::harmless_line(&error.to_string())
+                ))?;
+                outcome = Outcome::NothingFound;
+            }
+        }
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,159 @@
+//! Finding and opening the models that a command names, fetching known ones on the way.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use anyhow::Context;
+use corpus_tools::Index;
+use decoder::scorer::{Bm25Scorer, EmbeddingScorer, WindowScorer};
+use decoder::settings::WindowScorerKind;
+use indicatif::ProgressBar;
+use models::encoder::SentenceEncoder;
+use models::fetch::{self, FetchEvent, FetchOptions, Fetched, Licence, default_cache};
+use models::language_model::{LanguageModel, ModelOptions};
+
+use crate::{interrupt, terminal};
+
+/// Short name of the sentence encoder that scores windows.
+pub const SENTENCE_ENCODER: &str = "minilm";
+
+/// Flags of every command that uses a language model.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ModelArguments {
+    /// Model: a short name (see `models list`), a local file or folder, or hf:ORG/REPOSITORY
+    #[arg(long, default_value = "smollm2")]
+    pub model: String,
+    /// Device that runs the models: cpu, cuda or metal, the latter two where compiled in
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
+    /// Threads; 0 for all cores
+    #[arg(long, default_value_t = 0)]
+    pub jobs: usize,
+    /// Fetch nothing; fail where something is missing
+    #[arg(long)]
+    pub offline: bool,
+}
+
+/// Shows the events of a fetch on standard error.
+struct Shown {
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+impl Shown {
+    fn event(&self, event: FetchEvent) {
+        let mut bar = self
+            .bar
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        match event {
+            FetchEvent::Licences { name, licences } => {
+                terminal::say(&format!("fetching {name}; its licences:"));
+                for licence in licences {
+                    terminal::say(&format!("  {}", licence_line(licence)));
+                }
+            }
+            FetchEvent::Waiting { .. } => {
+                terminal::say("another verbatim is fetching this; waiting for it")
+            }
+            FetchEvent::Started { name, bytes } => *bar = Some(terminal::bar(&name, bytes, true)),
+            FetchEvent::Progress { done, total } => {
+                if let Some(bar) = bar.as_ref() {
+                    bar.set_length(total);
+                    bar.set_position(done);
+                }
+            }
+            FetchEvent::Finished { .. } => {
+                if let Some(bar) = bar.take() {
+                    bar.finish_and_clear();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A licence on one line: what it covers, its name, and what to know of it.
+pub fn licence_line(licence: &Licence) -> String {
+    let note = if licence.note.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", licence.note)
+    };
+    format!("{}: {}{note}", licence.covers, licence.name)
+}
+
+/// Runs `work` with fetch options whose events are shown.
+fn with_options<T>(offline: bool, work: impl FnOnce(&FetchOptions) -> T) -> anyhow::Result<T> {
+    let shown = Shown {
+        bar: Mutex::new(None),
+    };
+    let events = |event: FetchEvent| shown.event(event);
+    let interrupted = || interrupt::interrupted();
+    let options = FetchOptions {
+        cache: default_cache()?,
+        offline,
+        events: &events,
+        interrupted: &interrupted,
+    };
+    Ok(work(&options))
+}
+
+/// Fetches a known asset, or finds it in the cache.
+///
+/// # Errors
+/// See [`fetch::FetchError`].
+pub fn fetch_known(name: &str, offline: bool) -> anyhow::Result<Fetched> {
+    Ok(with_options(offline, |options| {
+        fetch::fetch(name, options)
+    })??)
+}
+
+/// Reads a known asset in the cache again and compares its checksums.
+///
+/// # Errors
+/// A file is missing or differs.
+pub fn verify_known(name: &str) -> anyhow::Result<Fetched> {
+    Ok(with_options(true, |options| fetch::verify(name, options))??)
+}
+
+/// Where the model named `spec` lies, fetching it if it is known by name and not there yet.
+///
+/// # Errors
+/// Not a known name nor a path, or the fetch fails.
+pub fn locate(spec: &str, offline: bool) -> anyhow::Result<PathBuf> {
+    Ok(with_options(offline, |options| fetch::resolve(spec, options))??.path)
+}
+
+/// Opens the language model that the flags name.
+///
+/// # Errors
+/// It is not to be had, damaged, or of an unknown family.
+pub fn language_model(arguments: &ModelArguments) -> anyhow::Result<LanguageModel> {
+    let path = locate(&arguments.model, arguments.offline)?;
+    let device = arguments.device.parse()?;
+    let options = ModelOptions {
+        device,
+        threads: (arguments.jobs > 0).then_some(arguments.jobs),
+        ..Default::default()
+    };
+    Ok(LanguageModel::open(&path, &options)?)
+}
+
+/// Opens the window scorer of that kind.
+///
+/// # Errors
+/// Its model is not to be had or damaged.
+pub fn window_scorer(
+    kind: WindowScorerKind,
+    index: &Index,
+    offline: bool,
+) -> anyhow::Result<Box<dyn WindowScorer>> {
+    Ok(match kind {
+        WindowScorerKind::Bm25 => Box::new(Bm25Scorer::new(index.lexical().clone())),
+        WindowScorerKind::Embedding => {
+            let folder = locate(SENTENCE_ENCODER, offline)
+                .context("the window scorer `embedding` needs the model minilm; --window-scorer bm25 needs none")?;
+            Box::new(EmbeddingScorer::new(SentenceEncoder::open(&folder)?))
+        }
+    })
+}
