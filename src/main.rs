@@ -1,5 +1,6 @@
 //! The `verbatim` command: parses the command line, runs one subcommand, turns its outcome into an exit code.
 
+mod batch;
 mod commands;
 mod interrupt;
 mod models_at;

@@ -92,6 +92,11 @@ impl<'a> Engine<'a> {
         })
     }
 
+    /// Name of the language model.
+    pub fn model_name(&self) -> &str {
+        self.model.name()
+    }
+
     fn tokenizer(&self) -> &Tokenizer {
         self.model.tokenizer()
     }

@@ -7,6 +7,7 @@ use corpus_tools::Index;
 use decoder::settings::{Scope, WindowScorerKind};
 use decoder::{Answer, Engine, Settings};
 
+use crate::batch::Batch;
 use crate::models_at::{self, ModelArguments};
 use crate::{Outcome, interrupt, terminal};
 
@@ -21,10 +22,22 @@ pub struct Arguments {
     #[command(flatten)]
     engine: EngineArguments,
     /// Print one JSON object with the whole trace
-    #[arg(long)]
+    #[arg(long, conflicts_with = "questions")]
     json: bool,
+    /// Answer every question of a JSON Lines file {"id","question"}; `-` for standard input
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "out",
+        conflicts_with = "question"
+    )]
+    questions: Option<PathBuf>,
+    /// Where the answers go, one JSON object a line; what is there already is not asked again
+    #[arg(long, value_name = "FILE", requires = "questions")]
+    out: Option<PathBuf>,
     /// The question; `-` reads it from standard input
-    question: String,
+    #[arg(required_unless_present = "questions")]
+    question: Option<String>,
 }
 
 /// Flags that change what the engine computes.
@@ -93,16 +106,19 @@ impl EngineArguments {
 /// Index or model cannot be opened or do not belong together.
 pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let index = Index::open(&arguments.index)?;
-    let question = match arguments.question.as_str() {
-        "-" => std::io::read_to_string(std::io::stdin())
-            .context("standard input: cannot read the question")?,
-        question => question.to_owned(),
-    };
     let settings = arguments.engine.settings();
+    let ask = match (&arguments.questions, &arguments.out) {
+        (Some(questions), Some(out)) => Asked::Many(Batch::open(questions, out)?),
+        _ => Asked::One(question(arguments.question.as_deref().unwrap_or_default())?),
+    };
     let model = models_at::language_model(&arguments.model)?;
     let scorer =
         models_at::window_scorer(settings.windows.scorer, &index, arguments.model.offline)?;
     let engine = Engine::new(&index, &model, scorer.as_ref(), &interrupt::interrupted)?;
+    let question = match ask {
+        Asked::One(question) => question,
+        Asked::Many(batch) => return batch.run(&engine, &settings),
+    };
     let answer = engine.ask(&question, &settings)?;
     if arguments.json {
         terminal::print_json(&answer)?;
@@ -114,6 +130,19 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     } else {
         Outcome::Done
     })
+}
+
+enum Asked {
+    One(String),
+    Many(Batch),
+}
+
+fn question(given: &str) -> anyhow::Result<String> {
+    match given {
+        "-" => std::io::read_to_string(std::io::stdin())
+            .context("standard input: cannot read the question"),
+        question => Ok(question.to_owned()),
+    }
 }
 
 /// Prints an answer with its evidence for a person.

@@ -1,0 +1,195 @@
+//! Many questions from a file, answered one after another into a file that can be gone on with.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use decoder::{Answer, Engine, Settings};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Outcome, interrupt, terminal};
+
+/// A question with its id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Question {
+    id: String,
+    question: String,
+}
+
+/// One line of the output.
+#[derive(Debug, Serialize, Deserialize)]
+struct Answered {
+    id: String,
+    #[serde(flatten)]
+    answer: Answer,
+}
+
+/// Questions that are left to ask, and the file the answers go to.
+#[derive(Debug)]
+pub struct Batch {
+    questions: Vec<Question>,
+    done: usize,
+    /// Model and settings of the answers that are there already.
+    before: Option<(String, Settings)>,
+    out: File,
+    path: PathBuf,
+}
+
+impl Batch {
+    /// Reads the questions and what was answered before. A last line that was not written to its end is
+    /// cut off.
+    ///
+    /// # Errors
+    /// A file cannot be read or written; a line is no question or no answer, by its number.
+    pub fn open(questions: &Path, out: &Path) -> anyhow::Result<Self> {
+        let questions = read_questions(questions)?;
+        let shown = out.display();
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(out)
+            .with_context(|| format!("{shown}: cannot open the file for the answers"))?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)
+            .with_context(|| format!("{shown}: cannot read"))?;
+        let whole = text
+            .iter()
+            .rposition(|&byte| byte == b'\n')
+            .map_or(0, |at| at + 1);
+        let mut seen = HashSet::new();
+        let mut before = None;
+        for (number, line) in text[..whole].split(|&byte| byte == b'\n').enumerate() {
+            if line.is_empty() {
+                continue;
+            }
+            let answered: Answered = serde_json::from_slice(line).with_context(|| {
+                format!(
+                    "{shown}:{}: not an answer of this program; name another file with --out",
+                    number + 1
+                )
+            })?;
+            before.get_or_insert((answered.answer.trace.model, answered.answer.trace.settings));
+            seen.insert(answered.id);
+        }
+        // Only a line that this program began is cut off, never a foreign file.
+        let foreign = seen.is_empty() && !text.is_empty() && !text.starts_with(b"{\"id\":");
+        if foreign {
+            bail!(
+                "{shown}: holds something that is no answer of this program; name another file with --out"
+            );
+        }
+        file.set_len(whole as u64)
+            .and_then(|()| file.seek(SeekFrom::End(0)))
+            .with_context(|| format!("{shown}: cannot cut the unfinished line off"))?;
+        let done = questions
+            .iter()
+            .filter(|question| seen.contains(&question.id))
+            .count();
+        let questions = questions
+            .into_iter()
+            .filter(|question| !seen.contains(&question.id))
+            .collect();
+        Ok(Self {
+            questions,
+            done,
+            before,
+            out: file,
+            path: out.to_owned(),
+        })
+    }
+
+    /// Asks what is left; a line is written and flushed for every answer.
+    ///
+    /// # Errors
+    /// The engine fails, or the file cannot be written. What was answered stays.
+    pub fn run(mut self, engine: &Engine<'_>, settings: &Settings) -> anyhow::Result<Outcome> {
+        let shown = self.path.display();
+        if let Some((model, earlier)) = &self.before
+            && (model != engine.model_name() || earlier != settings)
+        {
+            bail!(
+                "{shown}: was begun with another model or other settings ({model}); use those again, or name another file with --out"
+            );
+        }
+        if self.done > 0 {
+            terminal::say(&format!(
+                "{shown}: {} answers are there, {} to go",
+                self.done,
+                self.questions.len()
+            ));
+        }
+        let bar = terminal::bar("questions", self.questions.len() as u64, false);
+        for question in &self.questions {
+            if interrupt::interrupted() {
+                bail!("interrupted; the same command goes on with what is left");
+            }
+            let answer = engine.ask(&question.question, settings)?;
+            let mut line = serde_json::to_vec(&Answered {
+                id: question.id.clone(),
+                answer,
+            })?;
+            line.push(b'\n');
+            self.out
+                .write_all(&line)
+                .and_then(|()| self.out.flush())
+                .with_context(|| format!("{shown}: cannot write"))?;
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        terminal::say(&format!(
+            "{shown}: {} answers",
+            self.done + self.questions.len()
+        ));
+        Ok(Outcome::Done)
+    }
+}
+
+/// Reads JSON Lines `{"id","question"}`; a line without an id gets its number.
+fn read_questions(path: &Path) -> anyhow::Result<Vec<Question>> {
+    let shown = path.display();
+    let input: Box<dyn BufRead> = if path == Path::new("-") {
+        Box::new(BufReader::new(std::io::stdin()))
+    } else {
+        let file =
+            File::open(path).with_context(|| format!("{shown}: cannot open the questions"))?;
+        Box::new(BufReader::new(file))
+    };
+    let mut questions = Vec::new();
+    let mut ids = HashSet::new();
+    for (number, line) in input.lines().enumerate() {
+        let number = number + 1;
+        let line = line.with_context(|| format!("{shown}:{number}: cannot read"))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let value: Value = serde_json::from_str(&line)
+            .with_context(|| format!("{shown}:{number}: expected one JSON object a line"))?;
+        let Some(question) = value["question"]
+            .as_str()
+            .filter(|question| !question.trim().is_empty())
+        else {
+            bail!("{shown}:{number}: expected a field \"question\" that holds a question");
+        };
+        let id = match &value["id"] {
+            Value::String(id) => id.clone(),
+            Value::Number(id) => id.to_string(),
+            _ => number.to_string(),
+        };
+        if !ids.insert(id.clone()) {
+            bail!("{shown}:{number}: the question id {id:?} was seen before; ids must be unique");
+        }
+        questions.push(Question {
+            id,
+            question: question.to_owned(),
+        });
+    }
+    if questions.is_empty() {
+        bail!("{shown}: holds no question; expected JSON Lines {{\"id\",\"question\"}}");
+    }
+    Ok(questions)
+}
