@@ -6,6 +6,7 @@ use std::time::Instant;
 use corpus_tools::{Index, IndexError};
 use fmindex::{DocumentId, DocumentIndex, FileError};
 use models::ModelError;
+use models::chat::Message;
 use models::language_model::{Cache, LanguageModel};
 use models::tokenizer::Tokenizer;
 
@@ -15,7 +16,7 @@ use crate::evidence::EvidenceWriter;
 use crate::prompt::{self, Line};
 use crate::scorer::{ScorerError, WindowScorer, WindowText};
 use crate::session::{ModelSource, Session};
-use crate::settings::Settings;
+use crate::settings::{AnswerPrompt, Settings};
 use crate::windows::{self, ClueOccurrence, Window};
 use crate::{clues, fusion, spelling, stages};
 
@@ -214,13 +215,36 @@ impl<'a> Engine<'a> {
         }
         milliseconds.evidence = lap();
 
+        let mut cost = session.cost();
         let mut answer = String::new();
         if !evidence.is_empty() && settings.answer.most_tokens > 0 {
-            if !turned_to_answer {
-                stages::choose_line(&mut session, self.tokenizer(), self.close, &[Line::Answer])?;
-            }
             let most = settings.answer.most_tokens;
-            answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
+            let chat = self
+                .model
+                .chat_template()
+                .filter(|_| settings.answer.prompt == AnswerPrompt::Chat);
+            if let Some(template) = chat {
+                let quotes = evidence
+                    .iter()
+                    .map(|citation| (citation.title.as_str(), citation.quote.as_str()));
+                let request = Message::new("user", prompt::answer_request(question, quotes));
+                let tokens = template.render(&[request], true, self.tokenizer())?;
+                let mut session = Session::new(ModelSource::new(self.model), Vec::new());
+                session.push(&tokens);
+                answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
+                cost += session.cost();
+            } else {
+                if !turned_to_answer {
+                    stages::choose_line(
+                        &mut session,
+                        self.tokenizer(),
+                        self.close,
+                        &[Line::Answer],
+                    )?;
+                }
+                answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
+                cost = session.cost();
+            }
         }
         milliseconds.answer = lap();
 
@@ -260,7 +284,7 @@ impl<'a> Engine<'a> {
                 })
                 .collect(),
             refused,
-            cost: session.cost(),
+            cost,
             milliseconds,
         };
         Ok(Answer {

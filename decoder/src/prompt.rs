@@ -70,6 +70,25 @@ pub fn preamble() -> String {
     text
 }
 
+/// What a chat model is asked for the answer: the evidence as numbered quotes under their titles, then the
+/// question. Each quote is one line, so that it ends where the next number begins.
+pub fn answer_request<'a>(
+    question: &str,
+    evidence: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> String {
+    let mut text = String::from("Evidence from an encyclopedia:\n");
+    for (number, (title, quote)) in evidence.into_iter().enumerate() {
+        let words: Vec<&str> = quote.split_whitespace().collect();
+        text.push_str(&format!("{}. ({title}) {}\n", number + 1, words.join(" ")));
+    }
+    let words: Vec<&str> = question.split_whitespace().collect();
+    text.push_str(&format!(
+        "\nQuestion: {}\nAnswer in a few words, from the evidence only.",
+        words.join(" ")
+    ));
+    text
+}
+
 /// The line of a question, white space folded so that it is one line.
 pub fn question_lines(question: &str) -> String {
     let words: Vec<&str> = question.split_whitespace().collect();

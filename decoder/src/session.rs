@@ -80,14 +80,11 @@ pub struct Cost {
     pub written: u64,
 }
 
-impl std::ops::Sub for Cost {
-    type Output = Self;
-    fn sub(self, earlier: Self) -> Self {
-        Self {
-            passes: self.passes - earlier.passes,
-            evaluated: self.evaluated - earlier.evaluated,
-            written: self.written - earlier.written,
-        }
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.passes += other.passes;
+        self.evaluated += other.evaluated;
+        self.written += other.written;
     }
 }
 

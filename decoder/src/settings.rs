@@ -195,16 +195,32 @@ impl EvidenceSettings {
     }
 }
 
+/// How the model is asked for the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum AnswerPrompt {
+    /// A conversation of its own with the evidence in it, where the model has a chat template; else a line.
+    #[default]
+    Chat,
+    /// The line after the evidence, in the same text (the paper).
+    Line,
+}
+
 /// Settings of the answer stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AnswerSettings {
     /// Most tokens of the answer; 0 skips the stage.
     pub most_tokens: usize,
+    /// How the model is asked.
+    pub prompt: AnswerPrompt,
 }
 
 impl Default for AnswerSettings {
     fn default() -> Self {
-        Self { most_tokens: 64 }
+        Self {
+            most_tokens: 64,
+            prompt: AnswerPrompt::default(),
+        }
     }
 }
