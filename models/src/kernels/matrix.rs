@@ -8,6 +8,7 @@ use rayon::prelude::*;
 
 use super::blocks::{Grouping, Row, grouping};
 use super::lanes::{LANES, half_to_single};
+use super::product::Brain;
 
 /// Columns are a multiple of this.
 pub(crate) const STEP: usize = 32;
@@ -19,7 +20,7 @@ pub(crate) enum Elements {
     /// Signed bytes.
     Bytes(Vec<[i8; LANES]>),
     /// bfloat16.
-    Brain(Vec<[u16; LANES]>),
+    Brain(Vec<Brain>),
     /// IEEE half precision.
     Half(Vec<[u16; LANES]>),
     /// 32-bit floats.
@@ -85,7 +86,7 @@ impl Matrix {
                 let elements = if dtype == GgmlDType::F16 {
                     Elements::Half(elements)
                 } else {
-                    Elements::Brain(elements)
+                    Elements::Brain(elements.into_iter().map(Brain).collect())
                 };
                 Ok(matrix(elements, columns, vec![], vec![]))
             }
@@ -199,7 +200,7 @@ impl Matrix {
                     f32::from(if c % 2 == 0 { byte & 15 } else { byte >> 4 })
                 }
                 Elements::Bytes(v) => f32::from(v[at][lane]),
-                Elements::Brain(v) => f32::from_bits(u32::from(v[at][lane]) << 16),
+                Elements::Brain(v) => f32::from_bits(u32::from(v[at].0[lane]) << 16),
                 Elements::Half(v) => half_to_single(v[at][lane]),
                 Elements::Single(v) => v[at][lane],
             };
@@ -218,7 +219,8 @@ impl Matrix {
         let elements = match &self.elements {
             Elements::Nibbles(v) => v.len(),
             Elements::Bytes(v) => v.len(),
-            Elements::Brain(v) | Elements::Half(v) => 2 * v.len(),
+            Elements::Brain(v) => 2 * v.len(),
+            Elements::Half(v) => 2 * v.len(),
             Elements::Single(v) => 4 * v.len(),
         };
         LANES * (elements + 4 * (self.scales.len() + self.offsets.len()))

@@ -196,6 +196,65 @@ by_instructions! {
     ) = panel_times_rows_in
 }
 
+/// How one element of a panel is stored: the weights of sixteen rows in one column, or in two.
+trait Stored: Copy {
+    /// Columns in an element.
+    const COLUMNS: usize;
+
+    /// `acc` plus the products with the inputs of these columns.
+    ///
+    /// # Safety
+    /// As [`Lanes`].
+    unsafe fn add_to<V: Lanes>(&self, x: [V; 2], acc: V) -> V;
+}
+
+/// Elements of one column.
+macro_rules! stored {
+    ($element:ty, $read:ident) => {
+        impl Stored for $element {
+            const COLUMNS: usize = 1;
+
+            #[inline(always)]
+            unsafe fn add_to<V: Lanes>(&self, x: [V; 2], acc: V) -> V {
+                // SAFETY: the caller's.
+                unsafe { V::$read(self).mul_add(x[0], acc) }
+            }
+        }
+    };
+}
+
+/// bfloat16, to tell it from half precision.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Brain(pub(super) [u16; LANES]);
+
+stored!([i8; LANES], from_bytes);
+stored!([u16; LANES], from_half);
+stored!([f32; LANES], load);
+
+impl Stored for Brain {
+    const COLUMNS: usize = 1;
+
+    #[inline(always)]
+    unsafe fn add_to<V: Lanes>(&self, x: [V; 2], acc: V) -> V {
+        // SAFETY: the caller's.
+        unsafe { V::from_brain(&self.0).mul_add(x[0], acc) }
+    }
+}
+
+impl Stored for [u8; LANES] {
+    const COLUMNS: usize = 2;
+
+    #[inline(always)]
+    unsafe fn add_to<V: Lanes>(&self, x: [V; 2], acc: V) -> V {
+        // SAFETY: the caller's.
+        unsafe {
+            let (low, high) = V::from_nibbles(self);
+            high.mul_add(x[1], low.mul_add(x[0], acc))
+        }
+    }
+}
+
 /// # Safety
 /// As [`Lanes`].
 #[inline(always)]
@@ -206,16 +265,79 @@ unsafe fn panels_times_one_in<V: Lanes>(
     sums: &[f32],
     out: &mut [f32],
 ) {
+    let scaling = Scaling {
+        scales: &matrix.scales,
+        offsets: &matrix.offsets,
+    };
+    // SAFETY, for all calls here: the caller's.
+    unsafe {
+        match (&matrix.elements, matrix.group) {
+            (Elements::Nibbles(v), 16) => {
+                all_panels::<V, _, 8>(v, scaling, true, first, x, sums, out)
+            }
+            (Elements::Nibbles(v), _) => {
+                all_panels::<V, _, 16>(v, scaling, true, first, x, sums, out)
+            }
+            (Elements::Bytes(v), 16) => {
+                all_panels::<V, _, 16>(v, scaling, true, first, x, sums, out)
+            }
+            (Elements::Bytes(v), _) => {
+                all_panels::<V, _, 32>(v, scaling, true, first, x, sums, out)
+            }
+            (Elements::Brain(v), _) => {
+                all_panels::<V, _, 32>(v, scaling, false, first, x, sums, out)
+            }
+            (Elements::Half(v), _) => {
+                all_panels::<V, _, 32>(v, scaling, false, first, x, sums, out)
+            }
+            (Elements::Single(v), _) => {
+                all_panels::<V, _, 32>(v, scaling, false, first, x, sums, out)
+            }
+        }
+    }
+}
+
+/// Scales and offsets by panel and group of columns.
+#[derive(Clone, Copy)]
+struct Scaling<'m> {
+    scales: &'m [[f32; LANES]],
+    offsets: &'m [[f32; LANES]],
+}
+
+/// Panels of elements in groups of `H` times one vector.
+///
+/// # Safety
+/// As [`Lanes`].
+#[inline(always)]
+unsafe fn all_panels<V: Lanes, S: Stored, const H: usize>(
+    elements: &[S],
+    scaling: Scaling<'_>,
+    scaled: bool,
+    first: usize,
+    x: &[f32],
+    sums: &[f32],
+    out: &mut [f32],
+) {
+    let groups = x.len() / (H * S::COLUMNS);
+    let elements = elements.as_chunks::<H>().0;
     let mut panel = first;
-    let mut chunks = out.chunks_exact_mut(LANES * ABREAST);
-    for part in &mut chunks {
-        // SAFETY: the caller's.
-        unsafe { some_panels_times_one::<V, ABREAST>(matrix, panel, x, sums, part) };
+    let (four, rest) = out.as_chunks_mut::<LANES>().0.as_chunks_mut::<ABREAST>();
+    // SAFETY, for all calls here: the caller's.
+    for to in four {
+        let weights =
+            std::array::from_fn(|p| &elements[(panel + p) * groups..(panel + p + 1) * groups]);
+        let totals =
+            unsafe { some_panels::<V, S, H, ABREAST>(weights, scaling, scaled, panel, x, sums) };
+        for (to, total) in to.iter_mut().zip(totals) {
+            unsafe { total.store(to) };
+        }
         panel += ABREAST;
     }
-    for part in chunks.into_remainder().chunks_exact_mut(LANES) {
-        // SAFETY: the caller's.
-        unsafe { some_panels_times_one::<V, 1>(matrix, panel, x, sums, part) };
+    for to in rest {
+        let weights = [&elements[panel * groups..(panel + 1) * groups]];
+        let [total] =
+            unsafe { some_panels::<V, S, H, 1>(weights, scaling, scaled, panel, x, sums) };
+        unsafe { total.store(to) };
         panel += 1;
     }
 }
@@ -223,88 +345,58 @@ unsafe fn panels_times_one_in<V: Lanes>(
 /// # Safety
 /// As [`Lanes`].
 #[inline(always)]
-unsafe fn some_panels_times_one<V: Lanes, const P: usize>(
-    matrix: &Matrix,
-    first: usize,
+unsafe fn some_panels<V: Lanes, S: Stored, const H: usize, const P: usize>(
+    weights: [&[[S; H]]; P],
+    scaling: Scaling<'_>,
+    scaled: bool,
+    panel: usize,
     x: &[f32],
     sums: &[f32],
-    out: &mut [f32],
-) {
-    let (columns, groups, group) = (matrix.columns(), matrix.groups(), matrix.group);
-    let panels: [usize; P] = std::array::from_fn(|p| first + p);
-    // SAFETY, for all calls of `Lanes` below: the caller's.
-    let mut totals = [unsafe { V::zero() }; P];
-    for g in 0..groups {
-        let x = &x[g * group..(g + 1) * group];
-        let mut acc = [unsafe { V::zero() }; P];
-        match &matrix.elements {
-            Elements::Nibbles(v) => {
-                let w: [&[[u8; LANES]]; P] = panels.map(|p| {
-                    &v[(p * columns + g * group) / 2..(p * columns + (g + 1) * group) / 2]
-                });
-                for (j, two) in x.chunks_exact(2).enumerate() {
-                    let (a, b) = unsafe { (V::splat(two[0]), V::splat(two[1])) };
-                    for p in 0..P {
-                        unsafe {
-                            let (low, high) = V::from_nibbles(&w[p][j]);
-                            acc[p] = high.mul_add(b, low.mul_add(a, acc[p]));
-                        }
-                    }
-                }
-            }
-            Elements::Bytes(v) => {
-                let w: [&[[i8; LANES]]; P] =
-                    panels.map(|p| &v[p * columns + g * group..p * columns + (g + 1) * group]);
-                unsafe { sum_up(x, &w, &mut acc, |e| V::from_bytes(e)) };
-            }
-            Elements::Brain(v) => {
-                let w: [&[[u16; LANES]]; P] = panels.map(|p| &v[p * columns..(p + 1) * columns]);
-                unsafe { sum_up(x, &w, &mut acc, |e| V::from_brain(e)) };
-            }
-            Elements::Half(v) => {
-                let w: [&[[u16; LANES]]; P] = panels.map(|p| &v[p * columns..(p + 1) * columns]);
-                unsafe { sum_up(x, &w, &mut acc, |e| V::from_half(e)) };
-            }
-            Elements::Single(v) => {
-                let w: [&[[f32; LANES]]; P] = panels.map(|p| &v[p * columns..(p + 1) * columns]);
-                unsafe { sum_up(x, &w, &mut acc, |e| V::load(e)) };
-            }
+) -> [V; P] {
+    // SAFETY, for all blocks here: the caller's.
+    let zero = unsafe { V::zero() };
+    let groups = weights[0].len();
+    let mut totals = [zero; P];
+    for (g, x) in x.chunks_exact(H * S::COLUMNS).enumerate() {
+        let here: [&[S; H]; P] = std::array::from_fn(|p| &weights[p][g]);
+        let start = if scaled { [zero; P] } else { totals };
+        let acc = unsafe { one_group::<V, S, H, P>(start, here, x) };
+        if !scaled {
+            totals = acc;
+            continue;
         }
         for p in 0..P {
-            unsafe {
-                totals[p] = match matrix.scales.get(panels[p] * groups + g) {
-                    Some(scale) => V::load(scale).mul_add(acc[p], totals[p]),
-                    None => acc[p],
-                };
-                if let Some(offset) = matrix.offsets.get(panels[p] * groups + g) {
-                    totals[p] = V::load(offset).mul_add(V::splat(sums[g]), totals[p]);
-                }
+            let at = (panel + p) * groups + g;
+            if let Some(scale) = scaling.scales.get(at) {
+                totals[p] = unsafe { V::load(scale).mul_add(acc[p], totals[p]) };
+            }
+            if let (Some(offset), Some(sum)) = (scaling.offsets.get(at), sums.get(g)) {
+                totals[p] = unsafe { V::load(offset).mul_add(V::splat(*sum), totals[p]) };
             }
         }
     }
-    for (to, total) in out.as_chunks_mut::<LANES>().0.iter_mut().zip(totals) {
-        unsafe { total.store(to) };
-    }
+    totals
 }
 
 /// # Safety
 /// As [`Lanes`].
 #[inline(always)]
-unsafe fn sum_up<V: Lanes, E, const P: usize>(
+unsafe fn one_group<V: Lanes, S: Stored, const H: usize, const P: usize>(
+    mut acc: [V; P],
+    weights: [&[S; H]; P],
     x: &[f32],
-    w: &[&[[E; LANES]]; P],
-    acc: &mut [V; P],
-    read: impl Fn(&[E; LANES]) -> V,
-) {
-    let w = w.map(|w| &w[..x.len()]);
-    for (j, &value) in x.iter().enumerate() {
-        // SAFETY: the caller's.
-        let value = unsafe { V::splat(value) };
+) -> [V; P] {
+    // SAFETY, for all blocks here: the caller's.
+    let mut inputs = x.chunks_exact(S::COLUMNS);
+    for j in 0..H {
+        let Some(input) = inputs.next() else { break };
+        let second = if S::COLUMNS == 2 { input[1] } else { input[0] };
+        let pair = unsafe { [V::splat(input[0]), V::splat(second)] };
         for p in 0..P {
-            // SAFETY: the caller's.
-            acc[p] = unsafe { read(&w[p][j]).mul_add(value, acc[p]) };
+            acc[p] = unsafe { weights[p][j].add_to(pair, acc[p]) };
         }
     }
+    acc
 }
 
 /// # Safety
@@ -329,18 +421,10 @@ unsafe fn panel_times_rows_in<V: Lanes>(
         unsafe { unpack::<V>(&matrix.elements, range, unpacked) };
         unpacked
     };
-    let scales = matrix
-        .scales
-        .get(panel * groups..(panel + 1) * groups)
-        .unwrap_or_default();
-    let offsets = matrix
-        .offsets
-        .get(panel * groups..(panel + 1) * groups)
-        .unwrap_or_default();
+    let of_panel = panel * groups..(panel + 1) * groups;
     let scaling = Scaling {
-        group: matrix.group,
-        scales,
-        offsets,
+        scales: matrix.scales.get(of_panel.clone()).unwrap_or_default(),
+        offsets: matrix.offsets.get(of_panel).unwrap_or_default(),
     };
     let mut at = 0;
     let out = out.as_chunks_mut::<LANES>().0;
@@ -348,10 +432,17 @@ unsafe fn panel_times_rows_in<V: Lanes>(
         let left = out.len() - at;
         macro_rules! tile {
             ($n:literal) => {{
-                let rows: [(&[f32], &[f32]); $n] =
-                    std::array::from_fn(|i| (x.row(at + i), sums.row(at + i)));
+                let rows: [&[f32]; $n] = std::array::from_fn(|i| x.row(at + i));
+                let sums: [&[f32]; $n] = std::array::from_fn(|i| sums.row(at + i));
+                let to = &mut out[at..at + $n];
                 // SAFETY: the caller's.
-                unsafe { tile::<V, $n>(weights, scaling, rows, &mut out[at..at + $n]) };
+                unsafe {
+                    match (matrix.scales.is_empty(), matrix.group) {
+                        (true, _) => dot_into::<V, $n>(weights, rows, to),
+                        (_, 16) => tile::<V, 16, $n>(weights, scaling, rows, sums, to),
+                        _ => tile::<V, 32, $n>(weights, scaling, rows, sums, to),
+                    }
+                }
                 at += $n;
             }};
         }
@@ -378,7 +469,9 @@ unsafe fn unpack<V: Lanes>(
     match elements {
         Elements::Nibbles(v) => {
             for (to, from) in out
-                .chunks_exact_mut(2)
+                .as_chunks_mut::<2>()
+                .0
+                .iter_mut()
                 .zip(&v[range.start / 2..range.end / 2])
             {
                 unsafe {
@@ -395,7 +488,7 @@ unsafe fn unpack<V: Lanes>(
         Elements::Brain(v) => out
             .iter_mut()
             .zip(&v[range])
-            .for_each(|(to, e)| unsafe { V::from_brain(e).store(to) }),
+            .for_each(|(to, e)| unsafe { V::from_brain(&e.0).store(to) }),
         Elements::Half(v) => out
             .iter_mut()
             .zip(&v[range])
@@ -404,40 +497,32 @@ unsafe fn unpack<V: Lanes>(
     }
 }
 
-/// Scales and offsets of one panel, by group of columns.
-#[derive(Clone, Copy)]
-struct Scaling<'m> {
-    group: usize,
-    scales: &'m [[f32; LANES]],
-    offsets: &'m [[f32; LANES]],
-}
-
-/// One panel times `T` rows, each with the sums of its groups.
+/// One panel in groups of `G` columns times `T` rows, each with the sums of its groups.
 ///
 /// # Safety
 /// As [`Lanes`].
 #[inline(always)]
-unsafe fn tile<V: Lanes, const T: usize>(
+unsafe fn tile<V: Lanes, const G: usize, const T: usize>(
     weights: &[[f32; LANES]],
     scaling: Scaling<'_>,
-    rows: [(&[f32], &[f32]); T],
+    rows: [&[f32]; T],
+    sums: [&[f32]; T],
     out: &mut [[f32; LANES]],
 ) {
     const { assert!(T <= TILE) };
-    // SAFETY, for all blocks here: the caller's.
     let mut totals = [[0.0f32; LANES]; T];
-    for (g, weights) in weights.chunks_exact(scaling.group).enumerate() {
-        let rows_here: [&[f32]; T] =
-            rows.map(|(row, _)| &row[g * scaling.group..(g + 1) * scaling.group]);
-        let acc = unsafe { dot::<V, T>([V::zero(); T], weights, rows_here) };
+    let weights = weights.as_chunks::<G>().0;
+    let rows: [&[[f32; G]]; T] = rows.map(|row| row.as_chunks::<G>().0);
+    // SAFETY, for all blocks here: the caller's.
+    for (g, (weights, scale)) in weights.iter().zip(scaling.scales).enumerate() {
+        let here: [&[f32; G]; T] = std::array::from_fn(|t| &rows[t][g]);
+        let acc = unsafe { dot_group::<V, G, T>([V::zero(); T], weights, here) };
+        let scale = unsafe { V::load(scale) };
         for t in 0..T {
             unsafe {
-                let mut total = acc[t];
-                if let Some(scale) = scaling.scales.get(g) {
-                    total = V::load(scale).mul_add(total, V::load(&totals[t]));
-                }
-                if let Some(offset) = scaling.offsets.get(g) {
-                    total = V::load(offset).mul_add(V::splat(rows[t].1[g]), total);
+                let mut total = scale.mul_add(acc[t], V::load(&totals[t]));
+                if let (Some(offset), Some(sum)) = (scaling.offsets.get(g), sums[t].get(g)) {
+                    total = V::load(offset).mul_add(V::splat(*sum), total);
                 }
                 total.store(&mut totals[t]);
             }
@@ -446,7 +531,29 @@ unsafe fn tile<V: Lanes, const T: usize>(
     out[..T].copy_from_slice(&totals);
 }
 
-/// `acc` plus the sums of products along a group of columns.
+/// `acc` plus the sums of products along `G` columns.
+///
+/// # Safety
+/// As [`Lanes`].
+#[inline(always)]
+unsafe fn dot_group<V: Lanes, const G: usize, const T: usize>(
+    mut acc: [V; T],
+    weights: &[[f32; LANES]; G],
+    rows: [&[f32; G]; T],
+) -> [V; T] {
+    for k in 0..G {
+        // SAFETY: the caller's.
+        unsafe {
+            let w = V::load(&weights[k]);
+            for t in 0..T {
+                acc[t] = w.mul_add(V::splat(rows[t][k]), acc[t]);
+            }
+        }
+    }
+    acc
+}
+
+/// `acc` plus the sums of products along all columns, of which there are a multiple of sixteen.
 ///
 /// # Safety
 /// As [`Lanes`].
@@ -456,15 +563,124 @@ pub(super) unsafe fn dot<V: Lanes, const T: usize>(
     weights: &[[f32; LANES]],
     rows: [&[f32]; T],
 ) -> [V; T] {
-    let rows = rows.map(|row| &row[..weights.len()]);
-    for (k, w) in weights.iter().enumerate() {
+    let rows: [&[[f32; 16]]; T] = rows.map(|row| row.as_chunks::<16>().0);
+    for (g, weights) in weights.as_chunks::<16>().0.iter().enumerate() {
+        let here: [&[f32; 16]; T] = std::array::from_fn(|t| &rows[t][g]);
         // SAFETY: the caller's.
-        unsafe {
-            let w = V::load(w);
-            for t in 0..T {
-                acc[t] = w.mul_add(V::splat(rows[t][k]), acc[t]);
+        acc = unsafe { dot_group::<V, 16, T>(acc, weights, here) };
+    }
+    acc
+}
+
+/// # Safety
+/// As [`Lanes`].
+#[inline(always)]
+unsafe fn dot_into<V: Lanes, const T: usize>(
+    weights: &[[f32; LANES]],
+    rows: [&[f32]; T],
+    out: &mut [[f32; LANES]],
+) {
+    // SAFETY, for all blocks here: the caller's.
+    let acc = unsafe { dot::<V, T>([V::zero(); T], weights, rows) };
+    for (to, sum) in out.iter_mut().zip(acc) {
+        unsafe { sum.store(to) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::quantized::{GgmlDType, QTensor};
+    use candle_core::{Device, Tensor};
+
+    fn noise(i: usize) -> f32 {
+        (i.wrapping_mul(2_654_435_761) >> 7) as u16 as f32 / 32_768.0 - 1.0
+    }
+
+    fn matrix(dtype: GgmlDType, rows: usize, columns: usize) -> Matrix {
+        let values: Vec<f32> = (0..rows * columns).map(noise).collect();
+        let tensor = Tensor::from_vec(values, (rows, columns), &Device::Cpu).unwrap();
+        let blocks = QTensor::quantize(&tensor, dtype).unwrap();
+        Matrix::from_blocks(dtype, rows, columns, &blocks.data().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn products_are_right_in_every_format_and_the_same_in_every_batch() {
+        for dtype in [
+            GgmlDType::F32,
+            GgmlDType::F16,
+            GgmlDType::BF16,
+            GgmlDType::Q4_0,
+            GgmlDType::Q4_1,
+            GgmlDType::Q5_0,
+            GgmlDType::Q5_1,
+            GgmlDType::Q8_0,
+            GgmlDType::Q2K,
+            GgmlDType::Q3K,
+            GgmlDType::Q4K,
+            GgmlDType::Q5K,
+            GgmlDType::Q6K,
+        ] {
+            for rows in [1, 16, 83, 130] {
+                let columns = 512;
+                let matrix = matrix(dtype, rows, columns);
+                let x: Vec<f32> = (0..9 * columns).map(|i| noise(i + 77)).collect();
+                let all = Rows {
+                    values: &x,
+                    width: columns,
+                };
+                let mut row = vec![0.0; columns];
+                for instructions in [Instructions::Plain, Instructions::detect()] {
+                    let found = multiply(instructions, &[&matrix, &matrix], all);
+                    assert_eq!(found[0], found[1]);
+                    assert_eq!(found[0].len(), 9 * rows);
+                    for r in 0..rows {
+                        matrix.row(r, &mut row);
+                        for i in 0..9 {
+                            let expected: f64 = row
+                                .iter()
+                                .zip(all.row(i))
+                                .map(|(a, b)| f64::from(*a) * f64::from(*b))
+                                .sum();
+                            let difference = (f64::from(found[0][i * rows + r]) - expected).abs();
+                            assert!(difference < 1e-3, "{dtype:?} {rows} {r} {i}: {difference}");
+                        }
+                    }
+                    for (from, count) in [
+                        (0, 1),
+                        (4, 1),
+                        (2, 2),
+                        (1, 3),
+                        (0, 4),
+                        (3, 5),
+                        (1, 6),
+                        (0, 7),
+                    ] {
+                        let values = &x[from * columns..(from + count) * columns];
+                        let some = multiply(
+                            instructions,
+                            &[&matrix],
+                            Rows {
+                                values,
+                                width: columns,
+                            },
+                        );
+                        assert_eq!(
+                            some[0],
+                            found[0][from * rows..(from + count) * rows],
+                            "{dtype:?} {from} {count}"
+                        );
+                    }
+                }
             }
         }
     }
-    acc
+
+    #[test]
+    fn shapes_and_formats_are_refused_with_reasons() {
+        assert!(Matrix::from_blocks(GgmlDType::F32, 2, 24, &[0; 192]).is_err());
+        assert!(Matrix::from_blocks(GgmlDType::F32, 2, 32, &[0; 255]).is_err());
+        assert!(Matrix::from_blocks(GgmlDType::Q4K, 2, 32, &[0; 288]).is_err());
+        assert!(Matrix::from_blocks(GgmlDType::Q8K, 1, 256, &[0; 292]).is_err());
+    }
 }
