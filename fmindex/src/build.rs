@@ -37,6 +37,14 @@ impl Profile {
         }
     }
 
+    /// Rows from which on a phrase's continuations are stored.
+    pub(crate) fn wide_phrase(self) -> u32 {
+        match self {
+            Self::Small => 2048,
+            Self::Fast => 1024,
+        }
+    }
+
     /// Tokens between two inverse samples: an `extract` walks half as many steps to its start.
     pub fn inverse_rate(self) -> u32 {
         match self {
@@ -277,7 +285,7 @@ pub fn build_segment(
         report.distinct = alphabet.symbols.len() as u32;
         let sorted = sort_reversed(tokens, &alphabet, options, progress, &mut report)?;
         report.bytes = bwt::write(dir, sorted, &alphabet, document_starts, options, progress)?;
-        report.bytes += phrases::write(dir, progress)?;
+        report.bytes += phrases::write(dir, options.profile.wide_phrase(), progress)?;
         Ok(())
     })?;
     report.seconds = begun.elapsed().as_secs_f64();

@@ -4,7 +4,7 @@
 //! tokens. A row's *next code* is the code of the token that follows its prefix (the Burrows–Wheeler
 //! transform of the reversed text; Burrows and Wheeler 1994, Ferragina and Manzini 2000). A row's
 //! *position* is the length of its prefix. The row of the whole text has no next token; its next code is
-//! the separator's, and [`Bwt::next`] knows that this one is spurious.
+//! the separator's, and a step from there knows that it is spurious.
 
 use std::ops::Range;
 use std::path::Path;
@@ -453,26 +453,6 @@ impl Bwt {
         }
     }
 
-    /// Code of a row's next token and the row of the prefix with it; `None` at the end of the text.
-    #[inline(always)]
-    pub(crate) fn next(&self, row: u32) -> Option<(u32, u32)> {
-        let (block, at) = self.place(row);
-        self.next_in(&self.block(block), row, block, at)
-    }
-
-    #[inline(always)]
-    fn next_in(&self, coded: &Block<'_>, row: u32, block: u32, at: usize) -> Option<(u32, u32)> {
-        if row == self.primary || row >= self.rows {
-            return None;
-        }
-        let (number, before) = coded.number_and_rank(at);
-        let code = coded.code(number);
-        let (base, _) = self.lists.rank(code, block);
-        let spurious = u32::from(code == 0 && row > self.primary);
-        let next = base.checked_add(before as u32)?.checked_sub(spurious)?;
-        (code < self.codes && next < self.rows).then_some((code, next))
-    }
-
     /// Next code of a row.
     #[inline]
     pub(crate) fn next_code(&self, row: u32) -> u32 {
@@ -517,10 +497,32 @@ impl Bwt {
             row = end;
             let dead = dead.filter(|dead| dead.count(here) > 0);
             if to - from <= FEW_ROWS {
-                for row in from..to {
-                    if !dead.is_some_and(|dead| dead.contains(begin + row as u32)) {
-                        each(block.code(block.number(row)), 1);
+                if dead.is_some() {
+                    for row in from..to {
+                        if !dead.is_some_and(|dead| dead.contains(begin + row as u32)) {
+                            each(block.code(block.number(row)), 1);
+                        }
                     }
+                    continue;
+                }
+                // Equal numbers stand together often: each distinct one is looked up once.
+                let mut few = [(0usize, 0u32); FEW_ROWS];
+                let mut distinct = 0;
+                block.each_number(from, to, |number| {
+                    let known = few[..distinct]
+                        .iter()
+                        .position(|&(other, _)| other == number);
+                    match known {
+                        Some(at) => few[at].1 += 1,
+                        None if distinct < FEW_ROWS => {
+                            few[distinct] = (number, 1);
+                            distinct += 1;
+                        }
+                        None => {}
+                    }
+                });
+                for &(number, count) in &few[..distinct] {
+                    each(block.code(number), count);
                 }
                 continue;
             }
@@ -546,72 +548,206 @@ impl Bwt {
         }
     }
 
-    /// Length of a row's prefix of the text: walks to a sampled row. `None` in a damaged file.
-    pub(crate) fn position(&self, row: u32) -> Option<u32> {
-        with_bit_instructions(|| self.position_plainly(row))
+    /// Calls `each` with the index and the position of each of at most [`LANES`] rows, in any order; all
+    /// of them walk at once. A damaged file may leave rows out.
+    pub(crate) fn positions(&self, rows: &[u32], each: impl FnMut(usize, u32)) {
+        with_bit_instructions(|| self.positions_plainly(rows, each));
     }
 
     #[inline(always)]
-    fn position_plainly(&self, mut row: u32) -> Option<u32> {
+    fn positions_plainly(&self, rows: &[u32], mut each: impl FnMut(usize, u32)) {
+        let mut lanes = Lanes::default();
+        for (at, &row) in rows.iter().enumerate().take(LANES) {
+            lanes.push(at, row);
+        }
         for steps in 0..=self.rate {
-            if row == self.primary {
-                return self.tokens().checked_sub(steps);
+            lanes.retain(|at, row| {
+                let position = if row == self.primary {
+                    self.tokens().checked_sub(steps)
+                } else {
+                    let (block, within) = self.place(row);
+                    let Some(value) = self.block(block).sample(within) else {
+                        return true;
+                    };
+                    let position = value.checked_mul(self.rate);
+                    position.and_then(|position| position.checked_sub(steps))
+                };
+                if let Some(position) = position.filter(|&position| position <= self.tokens()) {
+                    each(at, position);
+                }
+                false
+            });
+            if lanes.count == 0 {
+                return;
             }
-            let (block, at) = self.place(row);
-            let coded = self.block(block);
-            if let Some(value) = coded.sample(at) {
-                let position = value.checked_mul(self.rate)?.checked_sub(steps)?;
-                return (position <= self.tokens()).then_some(position);
-            }
-            (_, row) = self.next_in(&coded, row, block, at)?;
+            self.step(&mut lanes, |_, _, _| {});
         }
-        None
     }
 
-    /// Row of the prefix of a length: walks from the inverse sample before it. `None` in a damaged file.
+    /// Moves every lane to the row of one token more and calls `each` with the lane's number, the token's
+    /// code and the row. Lanes at the end of the text, or lost in a damaged file, are dropped.
+    ///
+    /// A step waits for memory about three times; doing each part for all lanes overlaps the waits.
     #[inline(always)]
-    fn row_at(&self, position: u32) -> Option<u32> {
-        let sample = (position / self.inverse_rate) as usize;
-        let width = self.row_width;
-        let mut row = read(self.inverse.raw(), sample * width as usize, width) as u32;
-        for _ in 0..position % self.inverse_rate {
-            (_, row) = self.next(row)?;
+    fn step(&self, lanes: &mut Lanes, mut each: impl FnMut(usize, u32, u32)) {
+        let mut parts = [(0u32, 0u32); LANES];
+        for &row in &lanes.rows[..lanes.count] {
+            self.prefetch(self.place(row).0);
         }
-        (row < self.rows).then_some(row)
+        for (part, &row) in parts.iter_mut().zip(&lanes.rows[..lanes.count]) {
+            let (block, at) = self.place(row);
+            let coded = Block::new(self.block_words(block), self.shape);
+            let (number, before) = coded.number_and_rank(at);
+            *part = (coded.code(number), before as u32);
+            if lanes.count > 1 {
+                self.lists.prefetch(part.0, block);
+            }
+        }
+        let mut part = 0;
+        lanes.retain_mut(|at, row| {
+            let (code, before) = parts[part];
+            part += 1;
+            if *row == self.primary || *row >= self.rows || code >= self.codes {
+                return false;
+            }
+            let (base, _) = self.lists.rank(code, self.place(*row).0);
+            let spurious = u32::from(code == 0 && *row > self.primary);
+            let Some(next) = base.saturating_add(before).checked_sub(spurious) else {
+                return false;
+            };
+            *row = next;
+            if next < self.rows {
+                each(at, code, next);
+            }
+            next < self.rows
+        });
     }
 
     /// Rows of the prefixes that end with the tokens at the text positions of `span`, in text order;
     /// fewer in a damaged file.
     pub(crate) fn rows_of(&self, span: Range<u32>) -> Vec<u32> {
-        let mut rows = Vec::new();
-        self.walk(span, |_, row| rows.push(row));
-        rows
+        self.walk(span, |_, row| row)
     }
 
-    /// Tokens at text positions; fewer in a damaged file.
+    /// Tokens at text positions within the text; fewer in a damaged file.
     pub(crate) fn extract(&self, span: Range<u32>) -> Vec<Symbol> {
+        self.walk(span, |code, _| self.symbol(code))
+    }
+
+    /// As [`Bwt::extract`], but walking from one inverse sample only: what a step costs.
+    pub(crate) fn extract_in_one_chain(&self, span: Range<u32>) -> Vec<Symbol> {
         let mut tokens = Vec::with_capacity(span.len());
-        self.walk(span, |code, _| tokens.push(self.symbol(code)));
+        with_bit_instructions(|| {
+            let start = span.start - span.start % self.inverse_rate;
+            let mut lanes = Lanes::default();
+            lanes.push(0, self.inverse_sample(start / self.inverse_rate));
+            for position in start..span.end {
+                self.step(&mut lanes, |_, code, _| {
+                    if position >= span.start {
+                        tokens.push(self.symbol(code));
+                    }
+                });
+            }
+        });
         tokens
     }
 
     #[inline(always)]
-    fn walk(&self, span: Range<u32>, each: impl FnMut(u32, u32)) {
-        with_bit_instructions(|| self.walk_plainly(span, each));
+    fn inverse_sample(&self, index: u32) -> u32 {
+        let width = self.row_width;
+        let at = (u64::from(index) * u64::from(width)) as usize;
+        read(self.inverse.raw(), at, width) as u32
+    }
+
+    /// What `each` makes of the code and the row of every token of a span of the text. Chains start at
+    /// every inverse sample and walk side by side.
+    #[inline(always)]
+    fn walk(&self, span: Range<u32>, each: impl Fn(u32, u32) -> u32) -> Vec<u32> {
+        let mut made = vec![0; span.len()];
+        let whole = with_bit_instructions(|| self.walk_plainly(span, &mut made, each));
+        made.truncate(whole);
+        made
+    }
+
+    /// Fills `made` and returns up to where it is right.
+    #[inline(always)]
+    fn walk_plainly(
+        &self,
+        span: Range<u32>,
+        made: &mut [u32],
+        each: impl Fn(u32, u32) -> u32,
+    ) -> usize {
+        let rate = self.inverse_rate;
+        let mut first = span.start / rate;
+        while first * rate < span.end {
+            let last = span.end.div_ceil(rate).min(first + LANES as u32);
+            let mut lanes = Lanes::default();
+            for index in first..last {
+                lanes.push((index - first) as usize, self.inverse_sample(index));
+            }
+            for offset in 0..rate {
+                // Where the last lane would leave the span, it has done its part.
+                lanes.retain(|at, _| (first + at as u32) * rate + offset < span.end);
+                let expected = lanes.count;
+                let mut lost = span.end;
+                let mut seen = [false; LANES];
+                self.step(&mut lanes, |at, code, row| {
+                    seen[at] = true;
+                    let position = (first + at as u32) * rate + offset;
+                    if let Some(at) = position.checked_sub(span.start) {
+                        made[at as usize] = each(code, row);
+                    }
+                });
+                if lanes.count < expected {
+                    // A damaged file: only what lies before the first lost chain is known to be right.
+                    for (at, _) in seen.iter().enumerate().filter(|(_, seen)| !**seen) {
+                        lost = lost.min((first + at as u32) * rate + offset);
+                    }
+                    return (lost.saturating_sub(span.start) as usize).min(made.len());
+                }
+            }
+            first = last;
+        }
+        made.len()
+    }
+}
+
+/// Chains of rows that walk side by side.
+pub(crate) const LANES: usize = 16;
+
+/// Rows under way, each with the number of its lane.
+#[derive(Default)]
+struct Lanes {
+    numbers: [u8; LANES],
+    rows: [u32; LANES],
+    count: usize,
+}
+
+impl Lanes {
+    #[inline(always)]
+    fn push(&mut self, number: usize, row: u32) {
+        self.numbers[self.count] = number as u8;
+        self.rows[self.count] = row;
+        self.count += 1;
     }
 
     #[inline(always)]
-    fn walk_plainly(&self, span: Range<u32>, mut each: impl FnMut(u32, u32)) {
-        let Some(mut row) = self.row_at(span.start) else {
-            return;
-        };
-        for _ in span {
-            let Some((code, next)) = self.next(row) else {
-                return;
-            };
-            row = next;
-            each(code, row);
+    fn retain_mut(&mut self, mut keep: impl FnMut(usize, &mut u32) -> bool) {
+        let mut kept = 0;
+        for at in 0..self.count {
+            let (number, mut row) = (self.numbers[at], self.rows[at]);
+            if keep(usize::from(number), &mut row) {
+                self.numbers[kept] = number;
+                self.rows[kept] = row;
+                kept += 1;
+            }
         }
+        self.count = kept;
+    }
+
+    #[inline(always)]
+    fn retain(&mut self, mut keep: impl FnMut(usize, u32) -> bool) {
+        self.retain_mut(|number, row| keep(number, *row));
     }
 }
 

@@ -600,19 +600,19 @@ impl Section {
 /// An integer that stands little-endian in a file.
 pub trait Word: bytemuck::Pod {
     /// From the file's byte order to the machine's.
-    fn from_file(self) -> Self;
+    fn native(self) -> Self;
 }
 
 impl Word for u32 {
     #[inline]
-    fn from_file(self) -> Self {
+    fn native(self) -> Self {
         Self::from_le(self)
     }
 }
 
 impl Word for u64 {
     #[inline]
-    fn from_file(self) -> Self {
+    fn native(self) -> Self {
         Self::from_le(self)
     }
 }
@@ -658,7 +658,7 @@ impl<T: Word> Words<T> {
     /// The word at `index`, or `None` outside.
     #[inline]
     pub fn get(&self, index: usize) -> Option<T> {
-        self.raw().get(index).map(|word| word.from_file())
+        self.raw().get(index).map(|word| word.native())
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock};
 use rayon::prelude::*;
 
 use crate::Symbol;
+use crate::bwt::LANES;
 use crate::live::DeadRows;
-use crate::phrases::{SymbolList, WIDE};
+use crate::phrases::SymbolList;
 use crate::range::{Ranges, RowRange};
 use crate::segment::Segment;
 use crate::tally::{Continuation, Mask, MaskWords, Tally, fill_mask, with_tally};
@@ -266,12 +267,32 @@ impl Index {
         if let [part] = &self.inner.parts[..]
             && let Some(list) = part.stored(ranges.of_segment(0))
         {
+            into.reserve(list.len());
             list.each(|symbol, count| into.push(Continuation { symbol, count }));
+            return;
+        }
+        if ranges.len() <= FEW {
+            // Few entries are sorted sooner than counted in a table that no cache holds.
+            for (at, part) in self.inner.parts.iter().enumerate() {
+                part.list(ranges.of_segment(at), |symbol, count| {
+                    into.push(Continuation { symbol, count });
+                });
+            }
+            into.sort_unstable_by_key(|next| next.symbol);
+            into.dedup_by(|next, kept| {
+                let same = next.symbol == kept.symbol;
+                if same {
+                    kept.count += next.count;
+                }
+                same
+            });
             return;
         }
         with_tally(self.alphabet(), |tally| {
             for (at, part) in self.inner.parts.iter().enumerate() {
-                part.tally(ranges.of_segment(at), tally);
+                part.list(ranges.of_segment(at), |symbol, count| {
+                    tally.add(symbol, count)
+                });
             }
             tally.drain(|symbol, count| into.push(Continuation { symbol, count }));
         });
@@ -293,23 +314,19 @@ impl Index {
     }
 
     /// Live occurrences of the phrase, by segment and then in row order. For the empty phrase, every
-    /// live token that is not a separator.
+    /// live token that is not a separator. Rows are walked side by side as more of them are asked for.
     pub fn locate<'a>(&'a self, ranges: &'a Ranges) -> impl Iterator<Item = Occurrence> + 'a {
         let length = ranges.length().max(1);
         self.occurrences(ranges)
             .flat_map(move |(segment, part, range)| {
-                (range.start..range.end).filter_map(move |row| {
-                    if part.is_dead(row) {
-                        return None;
-                    }
-                    let position = part.segment.bwt.position(row)?;
-                    let last = position.checked_sub(1)?;
-                    let document = part.segment.document_at(last)?;
-                    let first = part.segment.document_span(document).start;
-                    let start = position.checked_sub(length)?.checked_sub(first)?;
-                    let document = DocumentId { segment, document };
-                    Some(Occurrence { document, start })
-                })
+                let mut row = range.start;
+                let mut size = 1;
+                let batches = std::iter::from_fn(move || {
+                    let batch = part.live_rows(&mut row, range.end, size);
+                    size = (size * 4).min(LANES);
+                    (!batch.is_empty()).then_some(batch)
+                });
+                batches.flat_map(move |rows| part.occurrences(segment, &rows, length))
             })
     }
 
@@ -351,6 +368,9 @@ impl Index {
     }
 }
 
+/// With as many rows or fewer, continuations are listed by sorting.
+const FEW: u64 = 256;
+
 impl Part {
     fn new(at: usize, segment: Segment, dead: &[u32]) -> Result<Self, IndexError> {
         let mut gone = Vec::new();
@@ -387,16 +407,35 @@ impl Part {
         self.gone.get(document as usize).is_some_and(|&gone| gone)
     }
 
-    #[inline]
-    fn is_dead(&self, row: u32) -> bool {
-        self.dead.as_ref().is_some_and(|dead| dead.contains(row))
+    /// The next live rows from `row` on and before `end`, at most `size`; moves `row` behind them.
+    fn live_rows(&self, row: &mut u32, end: u32, size: usize) -> Vec<u32> {
+        let mut rows = Vec::with_capacity(size);
+        while *row < end && rows.len() < size {
+            if !self.dead.as_ref().is_some_and(|dead| dead.contains(*row)) {
+                rows.push(*row);
+            }
+            *row += 1;
+        }
+        rows
+    }
+
+    /// Where phrases of `length` tokens with these rows stand, in the order of the rows.
+    fn occurrences(&self, segment: u32, rows: &[u32], length: u32) -> Vec<Occurrence> {
+        let mut positions = [None; LANES];
+        let bwt = &self.segment.bwt;
+        bwt.positions(rows, |at, position| positions[at] = Some(position));
+        let place = |position: u32| {
+            let document = self.segment.document_at(position.checked_sub(1)?)?;
+            let first = self.segment.document_span(document).start;
+            let start = position.checked_sub(length)?.checked_sub(first)?;
+            let document = DocumentId { segment, document };
+            Some(Occurrence { document, start })
+        };
+        positions.into_iter().flatten().filter_map(place).collect()
     }
 
     /// The live continuations of a range that has a stored list.
     fn stored(&self, range: RowRange) -> Option<SymbolList<'_>> {
-        if range.len() < WIDE && range != self.segment.bwt.full() {
-            return None;
-        }
         let phrases = &self.segment.phrases;
         let number = phrases.find(range)?;
         let Some(dead) = &self.dead else {
@@ -426,16 +465,16 @@ impl Part {
         Some(SymbolList::new(words, alphabet))
     }
 
-    /// Adds the live continuations of a range.
-    fn tally(&self, range: RowRange, tally: &mut Tally) {
+    /// Calls `each` with the live continuations of a range and their counts; a symbol may come again.
+    fn list(&self, range: RowRange, mut each: impl FnMut(Symbol, u64)) {
         if let Some(list) = self.stored(range) {
-            list.each(|symbol, count| tally.add(symbol, count));
+            list.each(each);
             return;
         }
         let bwt = &self.segment.bwt;
         bwt.list::<true>(range, self.dead.as_ref(), |code, count| {
             if code != 0 {
-                tally.add(bwt.symbol(code), u64::from(count));
+                each(bwt.symbol(code), u64::from(count));
             }
         });
     }

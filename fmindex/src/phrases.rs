@@ -3,7 +3,7 @@
 //! Listing the distinct symbols of a range of a million rows costs milliseconds in any structure over the
 //! rows; of a corpus only some thousand phrases have such ranges. Their lists are computed once, at
 //! build time, and kept as Elias–Fano lists or, where that is smaller, as bitmaps, followed by the counts
-//! in Elias gamma codes. They are found by their range of rows, so two phrases with the same rows share
+//! in bytes. They are found by their range of rows, so two phrases with the same rows share
 //! one list. The empty phrase is one of them.
 
 use std::collections::HashSet;
@@ -12,7 +12,7 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use crate::Symbol;
-use crate::bits::{BitWriter, EliasFano, read_word, with_bit_instructions, word};
+use crate::bits::{BitWriter, EliasFano, with_bit_instructions, word};
 use crate::build::{BuildError, Progress, stage};
 use crate::bwt::Bwt;
 use crate::file::{File, FileError, Words, Writer};
@@ -21,9 +21,6 @@ use crate::tally::{MaskWords, Tally, with_tally};
 
 const FILE: &str = "fm.phrases";
 const KIND: &str = "fm-phrases";
-
-/// Phrases with at least this many rows have a stored list.
-pub(crate) const WIDE: u32 = 4096;
 
 /// No longer phrases are stored: a corpus that repeats one text has wide phrases of any length.
 const LONGEST: usize = 16;
@@ -68,11 +65,13 @@ impl<'a> SymbolList<'a> {
             bits.push(symbols.len() as u64, 64);
             EliasFano::write(&symbols, alphabet as usize, &mut bits);
         }
+        bits.align();
         for count in counts {
-            let width = count.ilog2();
-            bits.zeros(width as usize);
-            bits.push(1, 1);
-            bits.push(count - (1 << width), width);
+            if count < ESCAPE {
+                bits.push(count, 8);
+            } else {
+                bits.push(ESCAPE | count << 8, 40);
+            }
         }
         bits.into_words()
     }
@@ -82,13 +81,17 @@ impl<'a> SymbolList<'a> {
         if header & BITMAP != 0 {
             return None;
         }
-        let count = (header & 0xffff_ffff).min(u64::from(self.alphabet)) as usize;
-        Some(EliasFano::new(64, count, self.alphabet as usize))
+        Some(EliasFano::new(64, self.len(), self.alphabet as usize))
     }
 
     fn bitmap(self) -> &'a [u64] {
         let words = (self.alphabet as usize).div_ceil(64);
         self.words.get(1..1 + words).unwrap_or(&[])
+    }
+
+    /// Number of symbols.
+    pub(crate) fn len(self) -> usize {
+        (word(self.words, 0) & 0xffff_ffff).min(u64::from(self.alphabet)) as usize
     }
 
     /// Adds the symbols to a mask.
@@ -110,20 +113,14 @@ impl<'a> SymbolList<'a> {
     #[inline(always)]
     fn each_plainly(self, mut each: impl FnMut(Symbol, u64)) {
         if let Some(list) = self.sparse() {
-            let mut counts = Gamma {
-                words: self.words,
-                at: list.end(),
-            };
+            let mut counts = Counts::new(self.words, list.end().div_ceil(64));
             list.each(self.words, |_, symbol| {
                 each(symbol as Symbol, counts.next());
             });
             return;
         }
         let bitmap = self.bitmap();
-        let mut counts = Gamma {
-            words: self.words,
-            at: 64 + bitmap.len() * 64,
-        };
+        let mut counts = Counts::new(self.words, 1 + bitmap.len());
         for (at, &word) in bitmap.iter().enumerate() {
             let mut bits = u64::from_le(word);
             while bits != 0 {
@@ -135,20 +132,35 @@ impl<'a> SymbolList<'a> {
     }
 }
 
-/// Elias gamma codes (Elias 1975) from a bit on.
-struct Gamma<'a> {
-    words: &'a [u64],
+/// A count of [`ESCAPE`] or more is written as this byte and four more.
+const ESCAPE: u64 = 255;
+
+/// Counts in bytes: most are small, and a byte is read in a fraction of the time of a code of bits.
+struct Counts<'a> {
+    bytes: &'a [u8],
     at: usize,
 }
 
-impl Gamma<'_> {
+impl<'a> Counts<'a> {
+    fn new(words: &'a [u64], from: usize) -> Self {
+        Self {
+            bytes: bytemuck::cast_slice(words.get(from..).unwrap_or(&[])),
+            at: 0,
+        }
+    }
+
     #[inline(always)]
     fn next(&mut self) -> u64 {
-        // Counts are below 2^31, so a code has at most 61 bits.
-        let bits = read_word(self.words, self.at);
-        let width = bits.trailing_zeros().min(31);
-        self.at += 2 * width as usize + 1;
-        1 << width | bits >> (width + 1) & ((1 << width) - 1)
+        let byte = self.bytes.get(self.at).copied().unwrap_or(1);
+        self.at += 1;
+        if u64::from(byte) < ESCAPE {
+            return u64::from(byte);
+        }
+        let four = self.bytes.get(self.at..self.at + 4);
+        self.at += 4;
+        four.map_or(1, |four| {
+            u64::from(u32::from_le_bytes(four.try_into().expect("four bytes")))
+        })
     }
 }
 
@@ -157,7 +169,8 @@ fn key(range: RowRange) -> u64 {
 }
 
 /// Finds the wide phrases of the rows in `dir`, writes their lists, and returns the file's size in bytes.
-pub(crate) fn write(dir: &Path, progress: &dyn Progress) -> Result<u64, BuildError> {
+/// Phrases with at least `wide` rows are wide.
+pub(crate) fn write(dir: &Path, wide: u32, progress: &dyn Progress) -> Result<u64, BuildError> {
     let bwt = Bwt::open(dir)?;
     stage(progress, "list wide phrases", u64::from(bwt.rows))?;
     let mut lists: Vec<(u64, Vec<u64>)> = Vec::new();
@@ -170,7 +183,7 @@ pub(crate) fn write(dir: &Path, progress: &dyn Progress) -> Result<u64, BuildErr
         level.retain(|&range| seen.insert(key(range)));
         let found: Vec<(Vec<u64>, Vec<RowRange>)> = level
             .par_iter()
-            .map(|&range| list_phrase(&bwt, range))
+            .map(|&range| list_phrase(&bwt, range, wide))
             .collect();
         let mut longer = Vec::new();
         for (&range, (list, extended)) in level.iter().zip(found) {
@@ -183,6 +196,8 @@ pub(crate) fn write(dir: &Path, progress: &dyn Progress) -> Result<u64, BuildErr
     let path = dir.join(FILE);
     let mut writer = Writer::create(&path, KIND)?;
     let keys: Vec<u64> = lists.iter().map(|&(key, _)| key).collect();
+    writer.begin("meta")?;
+    writer.write_u32s(&[wide])?;
     writer.begin("ranges")?;
     writer.write_u64s(&keys)?;
     let mut offsets = vec![0u64];
@@ -199,7 +214,7 @@ pub(crate) fn write(dir: &Path, progress: &dyn Progress) -> Result<u64, BuildErr
 }
 
 /// The coded list of a range, and the wide ranges of the phrases one token longer.
-fn list_phrase(bwt: &Bwt, range: RowRange) -> (Vec<u64>, Vec<RowRange>) {
+fn list_phrase(bwt: &Bwt, range: RowRange, wide: u32) -> (Vec<u64>, Vec<RowRange>) {
     with_tally(bwt.alphabet, |tally| {
         let mut longer = Vec::new();
         if range == bwt.full() {
@@ -208,7 +223,7 @@ fn list_phrase(bwt: &Bwt, range: RowRange) -> (Vec<u64>, Vec<RowRange>) {
                 if !bucket.is_empty() {
                     tally.add(bwt.symbol(code), u64::from(bucket.len()));
                 }
-                if bucket.len() >= WIDE {
+                if bucket.len() >= wide {
                     longer.push(bucket);
                 }
             }
@@ -222,7 +237,7 @@ fn list_phrase(bwt: &Bwt, range: RowRange) -> (Vec<u64>, Vec<RowRange>) {
         let list = SymbolList::encode(tally, bwt.alphabet);
         if range != bwt.full() {
             SymbolList::new(&list, bwt.alphabet).each(|symbol, count| {
-                if count >= u64::from(WIDE)
+                if count >= u64::from(wide)
                     && let Some(code) = bwt.code(symbol)
                 {
                     longer.push(bwt.extend(range, code));
@@ -237,6 +252,7 @@ fn list_phrase(bwt: &Bwt, range: RowRange) -> (Vec<u64>, Vec<RowRange>) {
 #[derive(Clone, Debug)]
 pub(crate) struct Phrases {
     file: File,
+    wide: u32,
     ranges: Words<u64>,
     offsets: Words<u64>,
     words: Words<u64>,
@@ -253,7 +269,10 @@ impl Phrases {
             let what = format!("the section offsets should have {} words", ranges.len() + 1);
             return Err(FileError::damaged(&path, 0, what));
         }
+        let meta = file.section("meta")?.u32s()?;
+        let wide = meta.get(0);
         Ok(Self {
+            wide: wide.ok_or_else(|| FileError::damaged(&path, 0, "the section meta is empty"))?,
             words: file.section("lists")?.u64s()?,
             file,
             ranges,
@@ -274,6 +293,10 @@ impl Phrases {
     /// The number of the list of a range, if it is stored.
     #[inline]
     pub(crate) fn find(&self, range: RowRange) -> Option<usize> {
+        // The first range is the widest: all rows.
+        if range.len() < self.wide && range != self.range(0) {
+            return None;
+        }
         let wanted = key(range);
         let ranges = self.ranges.raw();
         ranges

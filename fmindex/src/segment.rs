@@ -149,6 +149,16 @@ impl Segment {
         self.bwt.extract(span)
     }
 
+    /// As [`Segment::extract`], but by one chain of steps from one inverse sample, which is several times
+    /// slower: it shows what a step costs.
+    pub fn extract_in_one_chain(&self, span: Range<u32>) -> Vec<Symbol> {
+        let span = span.start..span.end.min(self.bwt.tokens());
+        if span.is_empty() {
+            return Vec::new();
+        }
+        self.bwt.extract_in_one_chain(span)
+    }
+
     /// The index of one document: the stored one if the segment has them, else built from the
     /// extracted tokens.
     ///

@@ -35,7 +35,7 @@ fn build(corpus: &Corpus, options: &BuildOptions, segments: usize, dead: &[usize
     let mut documents = Vec::new();
     let mut gone = vec![Vec::new(); segments];
     let mut live = Vec::new();
-    for at in 0..segments {
+    for (at, gone) in gone.iter_mut().enumerate() {
         let part = corpus.chunks(per_segment).nth(at).unwrap_or(&[]);
         let mut tokens = Vec::new();
         let mut starts = Vec::new();
@@ -44,7 +44,7 @@ fn build(corpus: &Corpus, options: &BuildOptions, segments: usize, dead: &[usize
             let flat = flat(paragraphs, options.separator);
             tokens.extend_from_slice(&flat);
             if dead.contains(&documents.len()) {
-                gone[at].push(document as u32);
+                gone.push(document as u32);
             }
             live.push(!dead.contains(&documents.len()));
             let id = DocumentId {

@@ -1,0 +1,133 @@
+//! Measurements against peers: what they share.
+//!
+//! Tokens come from a raw file of little-endian 32-bit words named by `VERBATIM_TOKENS`, every paragraph
+//! closed by the separator, which is the highest symbol in the file. A file `<name>.docs` beside it, if
+//! there is one, has the token starts of the documents; without it every paragraph is a document.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// A tokenized corpus.
+pub struct Corpus {
+    /// Tokens in text order.
+    pub tokens: Vec<u32>,
+    /// Token start of every document.
+    pub starts: Vec<u32>,
+    /// Closes every paragraph; the highest symbol.
+    pub separator: u32,
+}
+
+fn words(path: &PathBuf) -> std::io::Result<Vec<u32>> {
+    let bytes = std::fs::read(path)?;
+    let words = bytes.chunks_exact(4);
+    Ok(words
+        .map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")))
+        .collect())
+}
+
+impl Corpus {
+    /// Reads the corpus that `VERBATIM_TOKENS` names; `None`, with one line that says so, without it.
+    ///
+    /// # Panics
+    /// The file cannot be read or has no tokens.
+    pub fn from_environment() -> Option<Self> {
+        let Some(path) = std::env::var_os("VERBATIM_TOKENS") else {
+            println!("skipped: VERBATIM_TOKENS names no file of tokens");
+            return None;
+        };
+        let path = PathBuf::from(path);
+        let tokens = words(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let separator = *tokens.iter().max().expect("a file with tokens");
+        let mut beside = path.into_os_string();
+        beside.push(".docs");
+        let starts = words(&beside.into()).unwrap_or_else(|_| {
+            let ends = tokens.iter().enumerate().filter(|&(_, &t)| t == separator);
+            let last = tokens.len() - 1;
+            std::iter::once(0)
+                .chain(
+                    ends.map(|(at, _)| at)
+                        .filter(|&at| at < last)
+                        .map(|at| at as u32 + 1),
+                )
+                .collect()
+        });
+        Some(Self {
+            tokens,
+            starts,
+            separator,
+        })
+    }
+
+    /// `count` phrases of `length` tokens drawn from the corpus, none across a separator.
+    pub fn phrases(&self, length: usize, count: usize, seed: u64) -> Vec<Vec<u32>> {
+        let mut state = seed;
+        let mut phrases = Vec::with_capacity(count);
+        while phrases.len() < count {
+            let at = draw(&mut state, self.tokens.len());
+            let Some(phrase) = self.tokens.get(at..at + length) else {
+                continue;
+            };
+            if !phrase.contains(&self.separator) {
+                phrases.push(phrase.to_vec());
+            }
+        }
+        phrases
+    }
+}
+
+/// The next number below `most` of a small generator (SplitMix64).
+pub fn draw(state: &mut u64, most: usize) -> usize {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) % most as u64) as usize
+}
+
+/// Times of single calls.
+#[derive(Default)]
+pub struct Times(Vec<u64>);
+
+impl Times {
+    /// Times one call.
+    pub fn call<R>(&mut self, call: impl FnOnce() -> R) -> R {
+        let begun = Instant::now();
+        let result = std::hint::black_box(call());
+        self.0.push(begun.elapsed().as_nanos() as u64);
+        result
+    }
+
+    /// The time in microseconds that the given share of the calls does not exceed.
+    pub fn quantile(&mut self, share: f64) -> f64 {
+        self.0.sort_unstable();
+        let at = (self.0.len() as f64 * share) as usize;
+        self.0
+            .get(at.min(self.0.len().saturating_sub(1)))
+            .map_or(0.0, |&t| t as f64 / 1000.0)
+    }
+
+    /// Median and 99th percentile in microseconds, as text.
+    pub fn shown(&mut self) -> String {
+        format!("{:7.2} / {:7.2}", self.quantile(0.5), self.quantile(0.99))
+    }
+}
+
+/// Seconds for which this thread had a processor: what a wall clock would show on an idle machine.
+/// Where the system does not tell (it is Linux that does), seconds of the wall clock.
+pub fn busy_seconds() -> f64 {
+    static BEGUN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let schedule = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanoseconds = schedule.and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    match nanoseconds {
+        Some(nanoseconds) => nanoseconds / 1e9,
+        None => BEGUN.get_or_init(Instant::now).elapsed().as_secs_f64(),
+    }
+}
+
+/// The most memory that this process has had, in bytes; 0 where the system does not tell.
+pub fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let number = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    number.unwrap_or(0) * 1024
+}
