@@ -157,7 +157,8 @@ pub enum Scope {
 pub struct EvidenceSettings {
     /// Most pieces (5 for single-hop questions, 10 for multi-hop).
     pub most: usize,
-    /// Pieces written before the model may turn to the answer.
+    /// Pieces written before the model may turn to the answer. By default as many as there may be: a model
+    /// that was never tuned for this format does not know when it has read enough.
     pub least: usize,
     /// Where a piece begins and ends.
     pub alignment: Alignment,
@@ -175,7 +176,7 @@ impl Default for EvidenceSettings {
     fn default() -> Self {
         Self {
             most: 5,
-            least: 1,
+            least: 5,
             alignment: Alignment::Sentence,
             close_from: None,
             most_tokens: 160,
