@@ -62,6 +62,11 @@ impl Weights {
                 view.shape()
             )));
         }
+        // The common case, without a copy in between.
+        if view.dtype() == DType::F32.into() {
+            let (words, _) = view.data().as_chunks::<4>();
+            return Ok(words.iter().map(|&word| f32::from_le_bytes(word)).collect());
+        }
         let values = view
             .load(&Device::Cpu)
             .and_then(|tensor| tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>())

@@ -62,9 +62,9 @@ pub enum FetchError {
         /// The Python found.
         python: String,
     },
-    /// The package index could not be reached.
+    /// The package index could not be reached, or does not know the package at all.
     #[error(
-        "the package index could not be reached for {package}; check the network and pip's settings. pip said: {said}"
+        "the package index could not be reached for {package}, or does not have it; check the network and pip's settings. pip said: {said}"
     )]
     NoNetwork {
         /// The package wanted.
@@ -72,7 +72,7 @@ pub enum FetchError {
         /// The end of what pip said.
         said: String,
     },
-    /// The index does not offer the pinned version.
+    /// The index has the package, but not in the pinned version.
     #[error("the package index does not offer {package}=={version}. pip said: {said}")]
     VersionGone {
         /// The package wanted.

@@ -11,6 +11,8 @@ mod hub;
 mod known;
 mod python;
 mod resolve;
+#[cfg(test)]
+mod tests;
 
 use std::cell::Cell;
 use std::fs;

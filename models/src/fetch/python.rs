@@ -265,8 +265,10 @@ fn explain(package: &Package, attempt: &Path, status: ExitStatus, said: &str) ->
             available: fs4::available_space(attempt).unwrap_or(0),
         };
     }
-    // An index that can't be reached also ends in "No matching distribution": ask this first.
+    // An index that can't be reached also ends in "No matching distribution", and with retries
+    // switched off pip says no more than that it found no versions.
     if has(&[
+        "(from versions: none)",
         "NewConnectionError",
         "Failed to establish a new connection",
         "Temporary failure in name resolution",
