@@ -82,7 +82,7 @@ fn list(json: bool) -> anyhow::Result<Outcome> {
             terminal::print(&format!(
                 "{:<15} {:<17} {:>7.1} MB  {}{}",
                 asset.name,
-                asset.kind,
+                asset.kind.to_string(),
                 asset.bytes as f64 / 1e6,
                 asset.about,
                 if path.is_some() { " (fetched)" } else { "" },
