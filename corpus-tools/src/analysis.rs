@@ -5,7 +5,10 @@
 //! stemmed (Snowball). Scripts that write no spaces (Han, kana, Thai, Lao, Khmer, Myanmar, Tibetan)
 //! give overlapping pairs of characters, so that text in them matches without a dictionary.
 
+use std::cell::RefCell;
+
 use frostem::{Algorithm, Stemmer};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use unicode_normalization::char::is_combining_mark;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
@@ -40,7 +43,8 @@ pub struct Word<'a> {
 }
 
 fn is_spaceless(c: char) -> bool {
-    matches!(u32::from(c),
+    c >= '\u{0E00}'
+        && matches!(u32::from(c),
         0x0E00..=0x0EFF      // Thai, Lao
         | 0x0F00..=0x0FFF    // Tibetan
         | 0x1000..=0x109F    // Myanmar
@@ -52,7 +56,55 @@ fn is_spaceless(c: char) -> bool {
 }
 
 fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || is_combining_mark(c)
+    if c.is_ascii() {
+        c.is_ascii_alphanumeric()
+    } else {
+        c.is_alphanumeric() || is_combining_mark(c)
+    }
+}
+
+/// Where the word at the start of `text` ends: a run of one kind of script, marks staying with what
+/// they stand on.
+fn word_end(text: &str, spaceless: bool) -> usize {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        if byte.is_ascii() {
+            if spaceless || !byte.is_ascii_alphanumeric() {
+                return at;
+            }
+            at += 1;
+            continue;
+        }
+        let Some(c) = text[at..].chars().next() else {
+            return at;
+        };
+        if !is_word(c) || (is_spaceless(c) != spaceless && !is_combining_mark(c)) {
+            return at;
+        }
+        at += c.len_utf8();
+    }
+    at
+}
+
+/// Replaces `word` by its English stem, from memory where this thread stemmed it before.
+fn stem(word: &mut String) {
+    const REMEMBERED: usize = 1 << 16;
+    thread_local! {
+        static STEMS: RefCell<FxHashMap<Box<str>, Box<str>>> = RefCell::default();
+    }
+    STEMS.with_borrow_mut(|stems| {
+        if let Some(stem) = stems.get(word.as_str()) {
+            word.clear();
+            word.push_str(stem);
+            return;
+        }
+        let stem = Stemmer::new(Algorithm::English).stem(word).into_owned();
+        if stems.len() < REMEMBERED {
+            stems.insert(word.as_str().into(), stem.as_str().into());
+        }
+        *word = stem;
+    });
 }
 
 impl Analyser {
@@ -75,18 +127,13 @@ impl Analyser {
             normalised = text.nfkc().collect();
             &normalised
         };
-        let stemmer =
-            (self.stemming == Stemming::English).then(|| Stemmer::new(Algorithm::English));
         let mut lower = String::new();
         let mut rest = text;
         while let Some(start) = rest.find(is_word) {
             rest = &rest[start..];
             let spaceless = rest.starts_with(is_spaceless);
-            // A run of one kind of script; marks stay with what they stand on.
-            let end = rest
-                .find(|c| !is_word(c) || (is_spaceless(c) != spaceless && !is_combining_mark(c)))
-                .unwrap_or(rest.len());
-            let (word, after) = rest.split_at(end);
+            // A mark that stands on nothing is a word of its own, so a word is never empty.
+            let (word, after) = rest.split_at(word_end(rest, spaceless));
             rest = after;
             if spaceless {
                 pairs(word, &mut visit);
@@ -103,12 +150,10 @@ impl Analyser {
             if lower.len() > LONGEST_WORD {
                 lower.truncate(lower.floor_char_boundary(LONGEST_WORD));
             }
-            match &stemmer {
-                Some(stemmer) if lower.bytes().all(|b| b.is_ascii_lowercase()) => {
-                    visit(&stemmer.stem(&lower), word);
-                }
-                _ => visit(&lower, word),
+            if self.stemming == Stemming::English && lower.bytes().all(|b| b.is_ascii_lowercase()) {
+                stem(&mut lower);
             }
+            visit(&lower, word);
         }
     }
 

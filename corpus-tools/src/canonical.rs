@@ -87,10 +87,38 @@ fn push_composed(out: &mut String, cluster: &str) {
 pub fn canonical_text(paragraph: &str) -> String {
     let mut text = String::with_capacity(paragraph.len() + 1);
     let mut space = true;
-    clusters(paragraph, |range| {
-        append(&mut text, &mut space, &paragraph[range]);
-    });
+    let mut rest = paragraph;
+    while !rest.is_empty() {
+        let plain = plain_prefix(rest);
+        for (number, word) in rest[..plain].split(ascii_white_space).enumerate() {
+            space |= number > 0;
+            if !word.is_empty() {
+                if std::mem::take(&mut space) {
+                    text.push(' ');
+                }
+                text.push_str(word);
+            }
+        }
+        rest = &rest[plain..];
+        let cluster = rest.graphemes(true).next().unwrap_or_default();
+        append(&mut text, &mut space, cluster);
+        rest = &rest[cluster.len()..];
+    }
     text
+}
+
+/// White space of ASCII as [`char::is_whitespace`] has it.
+fn ascii_white_space(c: char) -> bool {
+    matches!(c, ' ' | '\t'..='\r')
+}
+
+/// Length of the ASCII text in front whose characters are clusters by themselves: the last one
+/// before something else may carry a mark. (CR LF is one cluster, but both are white space.)
+fn plain_prefix(text: &str) -> usize {
+    match text.bytes().position(|byte| !byte.is_ascii()) {
+        None => text.len(),
+        Some(at) => at.saturating_sub(1),
+    }
 }
 
 /// A span of a canonical form together with the original bytes it stands for.
