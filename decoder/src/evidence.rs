@@ -232,29 +232,27 @@ impl<'a> EvidenceWriter<'a> {
         Ok(self.place(&constraint, &members, opening.window, chosen))
     }
 
-    /// Positions at which the same tokens count as the same piece.
+    /// Positions at which the same tokens count as the same piece; what was quoted before is no such place.
     fn aligned(&self, members: &[u32], first: &[SetPosition]) -> HashSet<SetPosition> {
         let mut aligned: HashSet<SetPosition> = first.iter().copied().collect();
         for (slot, &member) in members.iter().enumerate() {
             let candidate = &self.candidates[member as usize];
-            let place = |start: u32| SetPosition {
-                member: slot as u32,
-                start,
+            let mut add = |start: u32| {
+                if !self.quoted.contains(&(member, start)) {
+                    let member = slot as u32;
+                    aligned.insert(SetPosition { member, start });
+                }
             };
             match self.settings.alignment {
-                Alignment::Sentence => {
-                    aligned.extend(candidate.sentence_starts.iter().map(|&at| place(at)))
-                }
+                Alignment::Sentence => candidate.sentence_starts.iter().copied().for_each(add),
                 Alignment::Window => {
-                    let quoted = candidate
+                    let quotable = candidate
                         .paragraphs
                         .iter()
                         .filter(|paragraph| !paragraph.is_title());
-                    aligned.extend(
-                        quoted
-                            .flat_map(|paragraph| paragraph.tokens.clone())
-                            .map(place),
-                    );
+                    quotable
+                        .flat_map(|paragraph| paragraph.tokens.clone())
+                        .for_each(&mut add);
                 }
             }
         }

@@ -64,8 +64,8 @@ mod tests {
                 "document {document}: {found} instead of {score}"
             );
         }
-        assert_eq!(fused[0].0, 1);
-        assert_eq!(fused[2].0, 2);
+        let order: Vec<i32> = fused.iter().map(|(document, _)| *document).collect();
+        assert_eq!(order, [3, 1, 2]);
     }
 
     #[test]

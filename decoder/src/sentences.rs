@@ -15,7 +15,7 @@ const ABBREVIATIONS: &[&str] = &[
 /// not white space. White space between two sentences belongs to the one before.
 ///
 /// UAX #29 ends a sentence after "Dr. " before a capital letter; an end after a known abbreviation or a
-/// single letter ("J. K. Rowling") is taken back.
+/// single letter ("J. K. Rowling") is taken back, and so is one before a small letter ("Why?" he asked).
 ///
 /// ```
 /// let text = "Dr. No is a film. It stars S. Connery! 东京是首都。它很大。";
@@ -30,7 +30,8 @@ pub fn starts(text: &str) -> Vec<usize> {
     for (at, sentence) in text.split_sentence_bound_indices() {
         let first = at + (sentence.len() - sentence.trim_start().len());
         let blank = sentence.trim().is_empty();
-        let go_on = starts.last().is_some() && continues(&text[before..at]);
+        let lower = text[first..].starts_with(char::is_lowercase);
+        let go_on = starts.last().is_some() && (lower || continues(&text[before..at]));
         if !blank && !go_on {
             starts.push(first);
         }

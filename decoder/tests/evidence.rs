@@ -2,6 +2,7 @@
 //! evaluates every token by itself and looks for text by brute force.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use corpus_tools::store::Paragraph;
@@ -144,15 +145,19 @@ fn plainly(
     settings: &EvidenceSettings,
     (window, starts): (usize, &[u32]),
     context: &[u32],
+    quoted: &HashSet<(u32, u32)>,
     seed: u64,
 ) -> Vec<u32> {
     let member = windows[window].member;
     let in_scope = |other: u32| settings.scope == Scope::Candidates || other == member;
-    let begins = |other: u32, at: u32| match settings.alignment {
-        Alignment::Sentence => candidates[other as usize].sentence_starts.contains(&at),
-        Alignment::Window => candidates[other as usize]
-            .paragraph(at)
-            .is_some_and(|paragraph| !paragraph.is_title()),
+    let begins = |other: u32, at: u32| {
+        !quoted.contains(&(other, at))
+            && match settings.alignment {
+                Alignment::Sentence => candidates[other as usize].sentence_starts.contains(&at),
+                Alignment::Window => candidates[other as usize]
+                    .paragraph(at)
+                    .is_some_and(|paragraph| !paragraph.is_title()),
+            }
     };
     let mut piece: Vec<u32> = Vec::new();
     let mut last_end = 0;
@@ -271,11 +276,11 @@ proptest! {
         session.push(&[1, 2, 3]);
         let mut writer = EvidenceWriter::new(&candidates, &windows, &settings, CLOSE);
         let mut pieces = 0;
-        let mut begun = std::collections::HashSet::new();
+        let mut quoted: HashSet<(u32, u32)> = HashSet::new();
         while let Some(opening) = writer.next_opening() {
             let context = session.tokens().to_vec();
             let expected =
-                plainly(&candidates, &windows, &settings, (opening.window, &opening.starts), &context, seed);
+                plainly(&candidates, &windows, &settings, (opening.window, &opening.starts), &context, &quoted, seed);
             let piece = writer.write(&mut session, &opening).unwrap().unwrap();
             prop_assert_eq!(&session.tokens()[context.len()..], &expected[..]);
             // It stands where it says, inside one paragraph that is no title, and begins at a fresh place.
@@ -285,9 +290,8 @@ proptest! {
             let paragraph = candidate.paragraph(piece.span.start).unwrap();
             prop_assert!(!paragraph.is_title() && piece.span.end <= paragraph.tokens.end);
             prop_assert!(piece.span.len() <= most_tokens);
-            if settings.scope == Scope::Document {
-                prop_assert!(begun.insert((piece.member, piece.span.start)), "the same place twice");
-            }
+            prop_assert!(!quoted.contains(&(piece.member, piece.span.start)), "the same place twice");
+            quoted.extend(piece.span.clone().map(|at| (piece.member, at)));
             session.push(&[CLOSE]);
             pieces += 1;
         }
