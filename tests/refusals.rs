@@ -281,7 +281,7 @@ fn wrong_use_and_wrong_models() {
         "smollm2",
         "Who broke ciphers?",
     ])
-    .refused(&["vocabulary", "other.index"]);
+    .refused(&["another tokenizer", "other.index"]);
 }
 
 /// A byte-level BPE tokenizer without merges: one token a byte.

@@ -143,9 +143,11 @@ pub enum BuildError {
     },
     /// No document at all.
     #[error(
-        "the corpus holds no usable document ({skipped} records left out{first}); nothing was built"
+        "{corpora}: no usable document ({skipped} records left out{first}); expected JSON Lines {{\"id\",\"title\",\"text\"}}; nothing was built"
     )]
     Empty {
+        /// The corpora, by name.
+        corpora: String,
         /// Number of bad records.
         skipped: u64,
         /// The first of them, in words.
@@ -449,7 +451,9 @@ impl Work<'_> {
         let Skipped { count, listed } = self.gathering.skipped;
         if self.done.is_empty() {
             let first = listed.first();
+            let corpora: Vec<String> = self.options.corpora.iter().map(Input::to_string).collect();
             return Err(BuildError::Empty {
+                corpora: corpora.join(", "),
                 skipped: count,
                 first: first.map_or(String::new(), |bad| format!(", the first is {bad}")),
             });
