@@ -3,7 +3,6 @@
 //! The container is parsed by candle, which checks declared lengths against the file's size; what is read here
 //! is checked again wherever a size leads to an allocation.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -12,6 +11,8 @@ use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::{Content, Value};
 
 use crate::error::{FETCH_AGAIN, ModelError, Result, file_error};
+use crate::kernels::matrix::Matrix;
+use crate::language_model::Tensors;
 
 /// The only, or alphabetically first, GGUF file in a folder.
 pub(crate) fn find_in(folder: &Path) -> std::io::Result<Option<PathBuf>> {
@@ -203,15 +204,6 @@ impl Gguf {
         self.content.tensor_infos.contains_key(name)
     }
 
-    /// Names of all tensors, with their shapes.
-    pub(crate) fn shapes(&self) -> HashMap<&str, &[usize]> {
-        self.content
-            .tensor_infos
-            .iter()
-            .map(|(name, info)| (name.as_str(), info.shape.dims()))
-            .collect()
-    }
-
     /// Reads one tensor's blocks.
     pub(crate) fn tensor(&self, name: &str) -> Result<TensorBytes> {
         let info = self.content.tensor_infos.get(name).ok_or_else(|| {
@@ -248,6 +240,40 @@ impl Gguf {
             columns,
             bytes,
         })
+    }
+}
+
+impl Tensors for Gguf {
+    fn has(&self, name: &str) -> bool {
+        self.has_tensor(name)
+    }
+
+    fn rows(&self, name: &str) -> usize {
+        self.content
+            .tensor_infos
+            .get(name)
+            .map_or(0, |info| info.shape.dims().first().copied().unwrap_or(0))
+    }
+
+    fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Matrix> {
+        let tensor = self.tensor(name)?;
+        let refuse = |problem: String| {
+            file_error(&self.path, format!("tensor {name}"), problem, FETCH_AGAIN)
+        };
+        if (tensor.rows, tensor.columns) != (rows, columns) {
+            return Err(refuse(format!(
+                "{} × {}; expected {rows} × {columns}",
+                tensor.rows, tensor.columns
+            )));
+        }
+        Matrix::from_blocks(tensor.dtype, rows, columns, &tensor.bytes).map_err(refuse)
+    }
+
+    fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>> {
+        let matrix = self.matrix(name, 1, length)?;
+        let mut values = vec![0.0; length];
+        matrix.row(0, &mut values);
+        Ok(values)
     }
 }
 

@@ -226,7 +226,7 @@ macro_rules! stored {
 /// bfloat16, to tell it from half precision.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Brain(pub(super) [u16; LANES]);
+pub(crate) struct Brain(pub(crate) [u16; LANES]);
 
 stored!([i8; LANES], from_bytes);
 stored!([u16; LANES], from_half);

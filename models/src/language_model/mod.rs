@@ -3,6 +3,7 @@
 mod architecture;
 mod cache;
 mod logits;
+mod safetensors;
 mod transformer;
 mod weights;
 
@@ -10,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use serde_json::Value;
 
 pub use crate::chat::ChatTemplate;
 pub use crate::device::Device;
@@ -22,7 +24,9 @@ use crate::gguf::Gguf;
 use crate::kernels::lanes::Instructions;
 use crate::tokenizer::Tokenizer;
 use architecture::Architecture;
+use safetensors::{Safetensors, read_json};
 use transformer::{Step, Transformer};
+pub(crate) use weights::Tensors;
 use weights::Weights;
 
 /// Rows of logits that are held at a time while continuations are scored.
@@ -68,7 +72,8 @@ impl std::fmt::Debug for LanguageModel {
 }
 
 impl LanguageModel {
-    /// Opens a GGUF model, or a folder that holds one.
+    /// Opens a GGUF model, or a folder that holds one, or a folder of the `transformers` library (`config.json`,
+    /// safetensors, `tokenizer.json`).
     ///
     /// # Errors
     /// The file cannot be read, is damaged or cut short, or is of a family or format that is not supported; the
@@ -84,29 +89,35 @@ impl LanguageModel {
             .map(|n| ThreadPoolBuilder::new().num_threads(n.max(1)).build())
             .transpose()
             .map_err(|e| read(std::io::Error::other(e)))?;
-        let file = match std::fs::metadata(path).map_err(read)?.is_dir() {
-            true => crate::gguf::find_in(path).map_err(read)?.ok_or_else(|| {
-                file_error(
+        let is_folder = std::fs::metadata(path).map_err(read)?.is_dir();
+        let load = || match is_folder {
+            true if path.join("config.json").is_file() => Parts::from_folder(path),
+            true => match crate::gguf::find_in(path).map_err(read)? {
+                Some(file) => Parts::from_gguf(&file),
+                None => Err(file_error(
                     path,
                     "folder",
-                    "no model file",
-                    "expected a .gguf file in it; `models fetch` gets one",
-                )
-            })?,
-            false => path.to_path_buf(),
+                    "no model in it",
+                    "expected a .gguf file, or config.json with model.safetensors and tokenizer.json",
+                )),
+            },
+            false => Parts::from_gguf(path),
         };
-        let gguf = Gguf::open(&file)?;
-        let architecture = Architecture::from_gguf(&gguf)?;
-        let tokenizer = Arc::new(Tokenizer::from_open_gguf(&gguf)?);
-        let load = || Weights::from_gguf(&gguf, &architecture);
-        let weights = match &pool {
+        let parts = match &pool {
             Some(pool) => pool.install(load),
             None => load(),
         }?;
+        let Parts {
+            architecture,
+            weights,
+            tokenizer,
+            end_tokens,
+            template,
+        } = parts;
         if weights.output().rows() < tokenizer.vocabulary_size() as usize {
             return Err(file_error(
-                &file,
-                "tensor token_embd.weight",
+                path,
+                "embedding",
                 format!(
                     "{} rows for a vocabulary of {}",
                     weights.output().rows(),
@@ -115,14 +126,6 @@ impl LanguageModel {
                 crate::error::FETCH_AGAIN,
             ));
         }
-        let end_tokens = end_tokens(&gguf, &tokenizer);
-        let template = match gguf.text("tokenizer.chat_template") {
-            Ok(source) => Some(ChatTemplate::new(
-                source,
-                tokenizer_texts(&gguf, &tokenizer),
-            )?),
-            Err(_) => None,
-        };
         let instructions = if options.plain {
             Instructions::Plain
         } else {
@@ -135,7 +138,7 @@ impl LanguageModel {
         };
         Ok(Self {
             transformer,
-            tokenizer,
+            tokenizer: Arc::new(tokenizer),
             template,
             end_tokens,
             pool,
@@ -365,12 +368,109 @@ const TURN_ENDS: &[&str] = &[
     "<|eom_id|>",
 ];
 
-fn end_tokens(gguf: &Gguf, tokenizer: &Tokenizer) -> Vec<u32> {
-    let keys = ["eos_token_id", "eot_token_id", "eom_token_id"];
-    let named = keys
-        .iter()
-        .filter_map(|key| gguf.number(&format!("tokenizer.ggml.{key}")).ok());
-    let mut ends: Vec<u32> = named.filter_map(|id| u32::try_from(id).ok()).collect();
+/// What a model's files hold.
+struct Parts {
+    architecture: Architecture,
+    weights: Weights,
+    tokenizer: Tokenizer,
+    end_tokens: Vec<u32>,
+    template: Option<ChatTemplate>,
+}
+
+impl Parts {
+    fn from_gguf(path: &Path) -> Result<Self> {
+        let gguf = Gguf::open(path)?;
+        let architecture = Architecture::from_gguf(&gguf)?;
+        let tokenizer = Tokenizer::from_open_gguf(&gguf)?;
+        let weights = Weights::read(&gguf, &architecture)?;
+        let id = |key: &str| {
+            gguf.number(&format!("tokenizer.ggml.{key}"))
+                .ok()
+                .and_then(|id| u32::try_from(id).ok())
+        };
+        let ends = ["eos_token_id", "eot_token_id", "eom_token_id"]
+            .iter()
+            .filter_map(|key| id(key))
+            .collect();
+        let text = |key: &str| {
+            id(key)
+                .and_then(|id| tokenizer.control_content(id))
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let template = match gguf.text("tokenizer.chat_template") {
+            Ok(source) => Some(ChatTemplate::new(
+                source,
+                [text("bos_token_id"), text("eos_token_id")],
+            )?),
+            Err(_) => None,
+        };
+        Ok(Self {
+            end_tokens: all_ends(ends, &tokenizer),
+            architecture,
+            weights,
+            tokenizer,
+            template,
+        })
+    }
+
+    fn from_folder(folder: &Path) -> Result<Self> {
+        let path = folder.join("config.json");
+        let config = read_json(&path)?;
+        let architecture = Architecture::from_config(&config, &path)?;
+        let tokenizer = Tokenizer::open(folder)?;
+        let weights = Weights::read(
+            &Safetensors::open(folder, architecture.family)?,
+            &architecture,
+        )?;
+        let optional = |name: &str| match folder.join(name) {
+            path if path.is_file() => read_json(&path),
+            _ => Ok(Value::Null),
+        };
+        let generation = optional("generation_config.json")?;
+        let settings = optional("tokenizer_config.json")?;
+        let mut ends = Vec::new();
+        for value in [&config["eos_token_id"], &generation["eos_token_id"]] {
+            let several = value
+                .as_array()
+                .map_or(std::slice::from_ref(value), Vec::as_slice);
+            ends.extend(
+                several
+                    .iter()
+                    .filter_map(|v| v.as_u64().and_then(|id| u32::try_from(id).ok())),
+            );
+        }
+        let text = |key: &str| {
+            let value = &settings[key];
+            value
+                .as_str()
+                .or_else(|| value["content"].as_str())
+                .unwrap_or_default()
+                .to_owned()
+        };
+        ends.extend(tokenizer.control_token(&text("eos_token")));
+        let source = match folder.join("chat_template.jinja") {
+            path if path.is_file() => Some(
+                std::fs::read_to_string(&path)
+                    .map_err(|source| ModelError::Read { path, source })?,
+            ),
+            _ => settings["chat_template"].as_str().map(str::to_owned),
+        };
+        let template = source
+            .map(|s| ChatTemplate::new(&s, [text("bos_token"), text("eos_token")]))
+            .transpose()?;
+        Ok(Self {
+            end_tokens: all_ends(ends, &tokenizer),
+            architecture,
+            weights,
+            tokenizer,
+            template,
+        })
+    }
+}
+
+/// The end tokens named in a model's files, and those by which its kind of chat ends.
+fn all_ends(mut ends: Vec<u32>, tokenizer: &Tokenizer) -> Vec<u32> {
     ends.extend(
         TURN_ENDS
             .iter()
@@ -380,17 +480,4 @@ fn end_tokens(gguf: &Gguf, tokenizer: &Tokenizer) -> Vec<u32> {
     ends.sort_unstable();
     ends.dedup();
     ends
-}
-
-/// The texts of the begin and end tokens, which chat templates refer to.
-fn tokenizer_texts(gguf: &Gguf, tokenizer: &Tokenizer) -> [String; 2] {
-    ["bos_token_id", "eos_token_id"].map(|key| {
-        let id = gguf
-            .number(&format!("tokenizer.ggml.{key}"))
-            .ok()
-            .and_then(|id| u32::try_from(id).ok());
-        id.and_then(|id| tokenizer.control_content(id))
-            .unwrap_or_default()
-            .to_owned()
-    })
 }

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::kernels::attention::{Query, TOGETHER, attend};
 use crate::kernels::lanes::Instructions;
-use crate::kernels::math::{rms_norm, rotate, silu_times};
+use crate::kernels::math::{gelu_times, rms_norm, rms_norm_in_place, rotate, silu_times};
 use crate::kernels::matrix::Matrix;
 use crate::kernels::product::{Rows, multiply};
 
@@ -113,17 +113,37 @@ impl Transformer {
         out
     }
 
+    /// Normalises rows, each of as many values as there are weights.
+    fn norm_in_place(&self, rows: &mut [f32], weights: Option<&[f32]>) {
+        if let Some(weights) = weights {
+            for row in rows.chunks_exact_mut(weights.len()) {
+                rms_norm_in_place(row, weights, self.architecture.epsilon);
+            }
+        }
+    }
+
     fn batch(&self, caches: &mut [&mut Cache], steps: &[Step], logits: &mut Vec<f32>) {
         let a = &self.architecture;
         let mut x = vec![0.0; steps.len() * a.width];
         for (row, step) in x.chunks_exact_mut(a.width).zip(steps) {
             self.weights.embedding.row(step.token as usize, row);
+            if a.embedding_scale != 1.0 {
+                row.iter_mut().for_each(|v| *v *= a.embedding_scale);
+            }
         }
         let angles = Angles::of(&a.rotary, steps);
+        let local = a.local.as_ref().filter(|local| local.rotary != a.rotary);
+        let local_angles = local.map(|local| Angles::of(&local.rotary, steps));
         for (i, layer) in self.weights.layers.iter().enumerate() {
-            let read = self.attention(caches, steps, &angles, i, layer, &x);
+            let angles = match (a.local(i), &local_angles) {
+                (Some(_), Some(angles)) => angles,
+                _ => &angles,
+            };
+            let mut read = self.attention(caches, steps, angles, i, layer, &x);
+            self.norm_in_place(&mut read, layer.after_attention_norm.as_deref());
             add(&mut x, &read);
-            let fed = self.feed_forward(layer, &x);
+            let mut fed = self.feed_forward(layer, &x);
+            self.norm_in_place(&mut fed, layer.after_feed_norm.as_deref());
             add(&mut x, &fed);
         }
         let wanted: Vec<f32> = steps
@@ -151,7 +171,8 @@ impl Transformer {
             both.pop().unwrap_or_default(),
         );
         match self.architecture.family {
-            Family::Llama => silu_times(&mut gate, &up),
+            Family::Gemma3 => gelu_times(&mut gate, &up),
+            Family::Llama | Family::Qwen2 | Family::Qwen3 => silu_times(&mut gate, &up),
         }
         self.multiply_by(&layer.down, &gate)
     }
@@ -168,16 +189,29 @@ impl Transformer {
         let a = &self.architecture;
         let normed = self.normed(x, &layer.attention_norm);
         let mut three = self.multiply(&[&layer.query, &layer.key, &layer.value], &normed);
-        let values = three.pop().unwrap_or_default();
+        let mut values = three.pop().unwrap_or_default();
         let mut keys = three.pop().unwrap_or_default();
         let mut queries = three.pop().unwrap_or_default();
         let (wide, narrow) = (a.heads * a.head, a.key_heads * a.head);
-        let scale = 1.0 / (a.head as f32).sqrt();
+        if let Some(biases) = &layer.biases {
+            for (rows, bias) in [
+                (&mut queries, &biases.query),
+                (&mut keys, &biases.key),
+                (&mut values, &biases.value),
+            ] {
+                rows.chunks_exact_mut(bias.len())
+                    .for_each(|row| add(row, bias));
+            }
+        }
+        if let Some((query_norm, key_norm)) = &layer.head_norms {
+            self.norm_in_place(&mut queries, Some(query_norm));
+            self.norm_in_place(&mut keys, Some(key_norm));
+        }
         for (i, step) in steps.iter().enumerate() {
             let (cos, sin) = angles.row(i);
             let query = &mut queries[i * wide..(i + 1) * wide];
             rotate(query, a.head, a.rotary.pairing, cos, sin);
-            query.iter_mut().for_each(|q| *q *= scale);
+            query.iter_mut().for_each(|q| *q *= a.attention_scale);
             let key = &mut keys[i * narrow..(i + 1) * narrow];
             rotate(key, a.head, a.rotary.pairing, cos, sin);
             caches[step.branch].write(
@@ -201,6 +235,7 @@ impl Transformer {
     ) -> Vec<f32> {
         let a = &self.architecture;
         let group = a.heads / a.key_heads;
+        let window = a.local(index).map(|local| local.window);
         // By key head, then step, then query head of the group: what shares keys lies together.
         let mut found = vec![0.0; queries.len()];
         let mut memories = Vec::new();
@@ -221,10 +256,12 @@ impl Transformer {
                         .map(|pair| {
                             let (step, within) = (first + pair / group, pair % group);
                             let at = (step * a.heads + head * group + within) * a.head;
+                            let to = steps[step].position + 1;
+                            let from = window.map_or(0, |window| to.saturating_sub(window));
                             Query {
                                 values: &queries[at..at + a.head],
-                                from: 0,
-                                to: steps[step].position + 1,
+                                from,
+                                to,
                             }
                         })
                         .collect();

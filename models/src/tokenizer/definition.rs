@@ -96,6 +96,7 @@ impl Definition {
             let id = id as u32;
             match kind {
                 1 | 6 => vocabulary.push((text.to_owned(), id)),
+                4 if is_white_space(text) => vocabulary.push((text.replace(' ', "▁"), id)),
                 2..=4 => controls.push(Control {
                     id,
                     content: text.to_owned(),
@@ -319,6 +320,14 @@ impl Definition {
             size: size as u32,
         })
     }
+}
+
+/// Runs of white space that some vocabularies list as added tokens are ordinary text: nothing can be forged of them.
+fn is_white_space(content: &str) -> bool {
+    !content.is_empty()
+        && content
+            .chars()
+            .all(|c| matches!(c, ' ' | '▁' | '\n' | '\t'))
 }
 
 /// The rules SentencePiece's scores stand for: any two neighbours that make an entry are joined, the entry of the
