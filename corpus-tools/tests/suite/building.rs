@@ -361,6 +361,56 @@ fn a_killed_build_is_no_index() {
     is_nothing(&out);
 }
 
+const FULL_IN: &str = "VERBATIM_TEST_FULL_IN";
+
+/// The process that [`a_full_disk_leaves_nothing`] starts with a bound on the size of its files; by
+/// itself it does nothing. It succeeds if the build did, or failed as it should.
+#[test]
+fn child_on_the_full_disk() {
+    let Ok(dir) = std::env::var(FULL_IN) else {
+        return;
+    };
+    let dir = Path::new(&dir);
+    let out = dir.join("index");
+    match build(&options(&dir.join("corpus.jsonl"), &out), &()) {
+        Ok(_) => fs::write(dir.join("built"), "").unwrap_or_default(),
+        Err(error) => {
+            assert!(matches!(error, BuildError::File(_)), "{error}");
+            assert!(error.to_string().contains("index"), "{error}");
+            is_nothing(&out);
+        }
+    }
+}
+
+/// Writing beyond a limit of file size fails as writing to a full disk does.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    corpus(dir.path(), "corpus.jsonl", lines(HARD));
+    let mut failures = 0;
+    for blocks in (1..).map(|step| step * step) {
+        let command = format!(
+            "trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" --exact building::child_on_the_full_disk"
+        );
+        let child = Command::new("sh")
+            .arg("-c")
+            .arg(command)
+            .arg(std::env::current_exe().unwrap())
+            .env(FULL_IN, dir.path())
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success(), "{blocks} blocks: {told}");
+        if dir.path().join("built").exists() {
+            break;
+        }
+        failures += 1;
+    }
+    assert!(failures >= 3, "{failures}");
+    verify(&dir.path().join("index"), &()).unwrap();
+}
+
 /// Says when a build has begun and waits to be let on.
 struct Gate {
     reached: Sender<()>,
