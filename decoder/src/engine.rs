@@ -193,6 +193,9 @@ impl<'a> Engine<'a> {
                 turned_to_answer = true;
                 break;
             }
+            let member = windows[opening.window].member;
+            let note = prompt::title_note(&candidates[member as usize].title);
+            session.push(&self.tokenizer().encode_text(&note));
             let Some(piece) = writer.write(&mut session, &opening)? else {
                 session.rollback(session.tokens().len() - before);
                 continue;

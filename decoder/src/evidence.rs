@@ -11,7 +11,7 @@ use models::ModelError;
 use crate::candidates::{self, Candidate};
 use crate::constraint::PhraseConstraint;
 use crate::session::{LogitsSource, Session};
-use crate::settings::{Alignment, EvidenceSettings, Scope};
+use crate::settings::{Alignment, Beginning, EvidenceSettings, Scope};
 use crate::windows::Window;
 
 /// A piece of evidence as it was written, before it is located again and cited.
@@ -71,7 +71,10 @@ impl<'a> EvidenceWriter<'a> {
         while let Some(window) = self.windows.get(self.next_window) {
             let number = self.next_window;
             self.next_window += 1;
-            let starts = self.starts(window);
+            let mut starts = self.starts(window);
+            if self.settings.beginning == Beginning::First {
+                starts.truncate(1);
+            }
             if !starts.is_empty() {
                 return Some(Opening {
                     window: number,

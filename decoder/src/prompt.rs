@@ -30,7 +30,8 @@ impl Line {
 struct Example {
     question: &'static str,
     clues: &'static [&'static str],
-    evidence: &'static [&'static str],
+    /// Title and quote.
+    evidence: &'static [(&'static str, &'static str)],
     answer: &'static str,
 }
 
@@ -38,19 +39,38 @@ const EXAMPLES: &[Example] = &[
     Example {
         question: "Who directed the film Blade Runner?",
         clues: &["Blade Runner", "Ridley Scott"],
-        evidence: &["Blade Runner is a 1982 science fiction film directed by Ridley Scott."],
+        evidence: &[(
+            "Blade Runner",
+            "Blade Runner is a 1982 science fiction film directed by Ridley Scott.",
+        )],
         answer: "Ridley Scott",
     },
     Example {
         question: "When was the Treaty of Versailles signed?",
         clues: &["Treaty of Versailles"],
         evidence: &[
-            "The Treaty of Versailles was a peace treaty signed on 28 June 1919.",
-            "It ended the state of war between Germany and most of the Allied Powers.",
+            (
+                "Treaty of Versailles",
+                "The Treaty of Versailles was a peace treaty signed on 28 June 1919.",
+            ),
+            (
+                "Treaty of Versailles",
+                "It ended the state of war between Germany and most of the Allied Powers.",
+            ),
         ],
         answer: "28 June 1919",
     },
 ];
+
+/// The title of a document as it stands between the label of an evidence line and the quote: it is not
+/// quoted, but it often names what the quote is about. One line, whatever the title holds.
+pub fn title_note(title: &str) -> String {
+    let words: Vec<&str> = title.split_whitespace().collect();
+    if words.is_empty() {
+        return String::new();
+    }
+    format!(" ({})", words.join(" "))
+}
 
 /// What is in front of a question: an instruction and worked examples. The same for every question, so
 /// a model needs to read it once.
@@ -60,11 +80,17 @@ pub fn preamble() -> String {
     );
     for example in EXAMPLES {
         text.push_str(&question_lines(example.question));
-        let lines = example.clues.iter().map(|clue| (Line::Clue, clue));
-        let lines = lines.chain(example.evidence.iter().map(|quote| (Line::Evidence, quote)));
-        for (line, words) in lines.chain([(Line::Answer, &example.answer)]) {
-            text.push_str(&format!("\n{} {words}", line.label()));
+        for clue in example.clues {
+            text.push_str(&format!("\n{} {clue}", Line::Clue.label()));
         }
+        for (title, quote) in example.evidence {
+            text.push_str(&format!(
+                "\n{}{} {quote}",
+                Line::Evidence.label(),
+                title_note(title)
+            ));
+        }
+        text.push_str(&format!("\n{} {}", Line::Answer.label(), example.answer));
         text.push_str("\n\n");
     }
     text

@@ -140,6 +140,18 @@ pub enum Alignment {
     Window,
 }
 
+/// Which of the places at the start of a window a piece of evidence may begin at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Beginning {
+    /// The first that was not quoted yet: the first word says little about a sentence, and a small model that
+    /// chooses by it often leaves out the one that names the subject.
+    #[default]
+    First,
+    /// The one whose first token the model prefers (the paper).
+    Model,
+}
+
 /// Where the places lie that a piece of evidence may stand in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
@@ -162,6 +174,8 @@ pub struct EvidenceSettings {
     pub least: usize,
     /// Where a piece begins and ends.
     pub alignment: Alignment,
+    /// Which place at the start of the window a piece begins at.
+    pub beginning: Beginning,
     /// Tokens from which on a piece may end; `None`: 24 under sentence alignment, 64 under window alignment.
     pub close_from: Option<usize>,
     /// Tokens at which a piece ends whatever the model says.
@@ -178,6 +192,7 @@ impl Default for EvidenceSettings {
             most: 5,
             least: 5,
             alignment: Alignment::Sentence,
+            beginning: Beginning::First,
             close_from: None,
             most_tokens: 160,
             lambda: 4.0,

@@ -9,7 +9,7 @@ use corpus_tools::store::Paragraph;
 use decoder::candidates::Candidate;
 use decoder::evidence::EvidenceWriter;
 use decoder::session::{LogitsSource, Session};
-use decoder::settings::{Alignment, EvidenceSettings, Scope};
+use decoder::settings::{Alignment, Beginning, EvidenceSettings, Scope};
 use decoder::windows::Window;
 use fmindex::{DocumentId, DocumentIndex};
 use models::ModelError;
@@ -242,6 +242,7 @@ proptest! {
         lambda in prop::sample::select(vec![0.0f32, 1.0, 5.0]),
         everywhere in any::<bool>(),
         sentences in any::<bool>(),
+        model_begins in any::<bool>(),
     ) {
         let tokenizer = tokenizer();
         let candidates: Vec<Candidate> = documents
@@ -267,6 +268,7 @@ proptest! {
             most_tokens,
             lambda,
             close_from: Some(close_from),
+            beginning: if model_begins { Beginning::Model } else { Beginning::First },
             scope: if everywhere { Scope::Candidates } else { Scope::Document },
             alignment: if sentences { Alignment::Sentence } else { Alignment::Window },
             ..Default::default()
