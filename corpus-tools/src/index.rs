@@ -75,7 +75,7 @@ pub enum IndexError {
         /// What was asked for.
         document: DocumentId,
     },
-    /// A check of [`Index::verify`] was interrupted.
+    /// A check of [`verify`](mod@crate::verify) was interrupted.
     #[error("interrupted")]
     Interrupted,
 }

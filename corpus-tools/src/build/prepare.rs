@@ -103,7 +103,8 @@ fn canonical_lines(record: &Record) -> Result<Lines, BadRecord> {
             "the text is longer than 4 GiB",
         ));
     }
-    let mut spans = Vec::from([0..0]);
+    let title: Range<u32> = 0..0;
+    let mut spans = vec![title];
     let mut texts = vec![canonical_text(&record.title)];
     for span in paragraphs(&record.text) {
         texts.push(canonical_text(&record.text[span.clone()]));
