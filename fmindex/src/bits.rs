@@ -173,7 +173,9 @@ fn select_in_word(word: u64, rank: u32) -> u32 {
 pub(crate) fn select_one(words: &[u64], from: usize, limit: usize, rank: usize) -> usize {
     let mut rank = rank as u32;
     let mut done = 0;
-    while done < limit {
+    // A damaged limit does not make the search longer than the words.
+    let readable = limit.min((words.len() * 64).saturating_sub(from));
+    while done < readable {
         let chunk = read_word(words, from + done);
         let ones = chunk.count_ones();
         if ones > rank {
@@ -190,7 +192,9 @@ pub(crate) fn select_one(words: &[u64], from: usize, limit: usize, rank: usize) 
 pub(crate) fn select_zero(words: &[u64], from: usize, limit: usize, rank: usize) -> usize {
     let mut rank = rank as u32;
     let mut done = 0;
-    while done < limit {
+    // A damaged limit does not make the search longer than the words.
+    let readable = limit.min((words.len() * 64).saturating_sub(from));
+    while done < readable {
         let chunk = !read_word(words, from + done);
         let zeros = chunk.count_ones();
         if zeros > rank {

@@ -143,7 +143,9 @@ impl Index {
             documents += u64::from(segment.documents());
             for (document, _) in part.gone.iter().enumerate().filter(|(_, gone)| **gone) {
                 documents -= 1;
-                tokens -= segment.document_span(document as u32).len() as u64;
+                // Spans of a damaged file may overlap.
+                let span = segment.document_span(document as u32);
+                tokens = u64::saturating_sub(tokens, span.len() as u64);
             }
             parts.push(part);
         }
