@@ -8,7 +8,9 @@ use std::path::Path;
 
 use super::EncoderError;
 use super::config::{Activation, BertConfig};
-use super::math::{LayerNorm, View, activate, add, add_rows, fill_rows, product, softmax};
+use super::math::{
+    LayerNorm, View, activate, add, add_rows, fill_rows, product, softmax, transpose,
+};
 use super::weights::Weights;
 
 /// Token sequences, one after the other.
@@ -22,9 +24,10 @@ pub(super) struct Packed {
     pub sequences: Vec<Range<usize>>,
 }
 
-/// A dense layer: `y = x Wᵀ + b`, `W` with one row an output.
+/// A dense layer: `y = x Wᵀ + b`. Kept as `Wᵀ`, a row an input, so that products need not turn it
+/// round each time.
 pub(super) struct Dense {
-    weight: Vec<f32>,
+    transposed: Vec<f32>,
     bias: Vec<f32>,
     inputs: usize,
 }
@@ -52,17 +55,15 @@ impl Dense {
         inputs: usize,
         outputs: usize,
     ) -> Result<Dense, EncoderError> {
-        Ok(Dense {
-            weight: weights.tensor(&format!("{name}.weight"), &[outputs, inputs])?,
-            bias: weights.tensor(&format!("{name}.bias"), &[outputs])?,
-            inputs,
-        })
+        let weight = weights.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
+        let bias = weights.tensor(&format!("{name}.bias"), &[outputs])?;
+        Ok(Dense::new(&weight, bias, inputs))
     }
 
-    /// A layer of given weights.
-    pub fn new(weight: Vec<f32>, bias: Vec<f32>, inputs: usize) -> Dense {
+    /// A layer of given weights, a row an output.
+    pub fn new(weight: &[f32], bias: Vec<f32>, inputs: usize) -> Dense {
         Dense {
-            weight,
+            transposed: transpose(weight, inputs),
             bias,
             inputs,
         }
@@ -81,12 +82,13 @@ impl Dense {
     }
 
     fn accumulate(&self, input: &[f32], output: &mut [f32]) {
-        let weight = View::rows(&self.weight, self.inputs);
+        let outputs = self.bias.len();
+        let weight = View::rows(&self.transposed, outputs);
         product(
             output,
-            self.bias.len(),
+            outputs,
             View::rows(input, self.inputs),
-            weight.transposed(),
+            weight,
             1.0,
             true,
         );
@@ -169,7 +171,7 @@ impl Bert {
                 bias.extend(weights.encoder(&format!("{part}.bias"), &[size])?);
             }
             Ok(Layer {
-                attention: Dense::new(weight, bias, size),
+                attention: Dense::new(&weight, bias, size),
                 attention_output: Dense::encoder(
                     weights,
                     &name("attention.output.dense"),

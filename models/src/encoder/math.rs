@@ -130,6 +130,24 @@ pub(super) fn product(
     }
 }
 
+/// The matrix with rows of `columns` values, its rows and columns exchanged.
+pub(super) fn transpose(matrix: &[f32], columns: usize) -> Vec<f32> {
+    // Tiles keep both sides in the processor's cache.
+    const TILE: usize = 32;
+    let rows = matrix.len() / columns;
+    let mut transposed = vec![0.0; matrix.len()];
+    for top in (0..rows).step_by(TILE) {
+        for left in (0..columns).step_by(TILE) {
+            for row in top..rows.min(top + TILE) {
+                for column in left..columns.min(left + TILE) {
+                    transposed[column * rows + row] = matrix[row * columns + column];
+                }
+            }
+        }
+    }
+    transposed
+}
+
 /// Writes `bias` into every row of `output`.
 pub(super) fn fill_rows(output: &mut [f32], bias: &[f32]) {
     for row in output.chunks_exact_mut(bias.len()) {
@@ -387,6 +405,14 @@ mod tests {
             prop_assert!((sum(&row) / size as f32).abs() < 1e-4);
             prop_assert!((dot(&row, &row) / size as f32 - 1.0).abs() < 1e-3);
         }
+    }
+
+    #[test]
+    fn transposing_twice_changes_nothing() {
+        let matrix: Vec<f32> = (0..70 * 33).map(|at| at as f32).collect();
+        let transposed = transpose(&matrix, 33);
+        assert_eq!(transposed[70], 1.0);
+        assert_eq!(transpose(&transposed, 70), matrix);
     }
 
     #[test]

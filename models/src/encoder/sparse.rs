@@ -73,7 +73,7 @@ impl SparseEncoder {
                 size,
                 bert.config().layer_norm_eps,
             )?,
-            decoder: Dense::new(decoder, bias, size),
+            decoder: Dense::new(&decoder, bias, size),
             tokenizer: TextTokenizer::open(folder, &bert, 256)?,
             bert,
         })
