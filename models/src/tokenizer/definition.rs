@@ -35,6 +35,8 @@ pub(super) struct Definition {
     /// The `pre_tokenizer` of a `tokenizer.json`, without any prefix.
     pub(super) pre_tokenizer: Value,
     pub(super) controls: Vec<Control>,
+    /// Whether runs of white space are tokens of their own, whatever stands beside them.
+    pub(super) runs: bool,
     /// The token every prompt begins with, if there is one.
     pub(super) begin: Option<u32>,
     /// Highest id + 1, unused ids included.
@@ -92,11 +94,15 @@ impl Definition {
         }
         let mut vocabulary = Vec::new();
         let mut controls = Vec::new();
+        let mut runs = false;
         for (id, (&text, &kind)) in texts.iter().zip(&kinds).enumerate() {
             let id = id as u32;
             match kind {
                 1 | 6 => vocabulary.push((text.to_owned(), id)),
-                4 if is_white_space(text) => vocabulary.push((text.replace(' ', "▁"), id)),
+                4 if is_white_space(text) => {
+                    runs = true;
+                    vocabulary.push((text.replace(' ', "▁"), id));
+                }
                 2..=4 => controls.push(Control {
                     id,
                     content: text.to_owned(),
@@ -151,6 +157,7 @@ impl Definition {
                     normalizer,
                     pre_tokenizer,
                     controls,
+                    runs,
                     begin,
                     size,
                 })
@@ -174,6 +181,7 @@ impl Definition {
                     normalizer,
                     pre_tokenizer: Value::Null,
                     controls,
+                    runs,
                     begin,
                     size,
                 })
@@ -225,6 +233,7 @@ impl Definition {
             Ok::<u32, TokenizerError>(id as u32)
         };
         let mut controls = Vec::new();
+        let mut runs = false;
         for added in root
             .get("added_tokens")
             .and_then(Value::as_array)
@@ -316,6 +325,7 @@ impl Definition {
             normalizer,
             pre_tokenizer,
             controls,
+            runs,
             begin,
             size: size as u32,
         })
@@ -323,7 +333,7 @@ impl Definition {
 }
 
 /// Runs of white space that some vocabularies list as added tokens are ordinary text: nothing can be forged of them.
-fn is_white_space(content: &str) -> bool {
+pub(super) fn is_white_space(content: &str) -> bool {
     !content.is_empty()
         && content
             .chars()
@@ -422,14 +432,26 @@ pub(super) struct Parts<'a> {
     pub(super) normalizer: &'a Value,
     pub(super) pre_tokenizer: &'a Value,
     pub(super) controls: &'a [Control],
+    pub(super) runs: bool,
     pub(super) begin: Option<u32>,
 }
 
 /// A `tokenizer.json` of these parts.
 pub(super) fn to_json(parts: Parts<'_>) -> Value {
+    let runs = parts
+        .vocabulary
+        .iter()
+        .filter(|(text, _)| parts.runs && is_white_space(text) && text != "▁");
+    let runs = runs.map(|(text, id)| Control {
+        id: *id,
+        content: text.clone(),
+        special: false,
+    });
     let added: Vec<Value> = parts
         .controls
         .iter()
+        .cloned()
+        .chain(runs)
         .map(|c| {
             json!({"id": c.id, "content": c.content, "single_word": false, "lstrip": false, "rstrip": false,
                    "normalized": false, "special": c.special})

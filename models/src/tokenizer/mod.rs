@@ -313,6 +313,7 @@ impl Tokenizer {
             normalizer: &self.normalizer_json,
             pre_tokenizer: &self.pre_tokenizer_json,
             controls: &self.controls,
+            runs: matches!(self.words, Words::Spaced { runs: true, .. }),
             begin: self.begin,
         });
         Ok(serde_json::to_vec(&json)?)
@@ -483,10 +484,9 @@ fn words_of(definition: &Definition, space_inside: bool) -> Result<Words, serde_
     let step = &definition.pre_tokenizer;
     if definition.start == Start::Characters {
         // Their pre-tokenizers only part words at spaces, which such a vocabulary never crosses.
-        return Ok(if space_inside {
-            Words::Whole
-        } else {
-            Words::BeforeSpaces
+        return Ok(Words::Spaced {
+            single: !space_inside,
+            runs: definition.runs,
         });
     }
     let kind = |v: &Value| {

@@ -28,9 +28,14 @@ pub(super) enum Words {
         /// Digits in a group.
         digits: usize,
     },
-    /// SentencePiece-like: no words. A break before a space that follows something else is exact for vocabularies
-    /// in which no entry holds one inside, and lets a word be looked up.
-    BeforeSpaces,
+    /// SentencePiece-like: no words but those of white space.
+    Spaced {
+        /// Whether a single space begins a word; exact where no entry of the vocabulary holds a space inside, and
+        /// lets words be looked up.
+        single: bool,
+        /// Whether runs of spaces, line breaks or tabs are words of their own.
+        runs: bool,
+    },
     /// The whole text is one word.
     Whole,
     /// Any other pattern.
@@ -204,6 +209,22 @@ fn grouped_end(text: &str, from: usize, digits: usize) -> usize {
     line_end.unwrap_or_else(|| spaces_end(text, from))
 }
 
+/// End of the piece that starts at `from`: with `single` at the next space that follows something else; with `runs`
+/// around two spaces or more, and around line breaks and tabs.
+fn spaced_end(bytes: &[u8], from: usize, single: bool, runs: bool) -> usize {
+    let run = |at: usize| {
+        let same = bytes[at..].iter().take_while(|&&b| b == bytes[at]).count();
+        let alone = matches!(bytes[at], b'\n' | b'\t') || (bytes[at] == b' ' && same > 1);
+        if runs && alone { same } else { 0 }
+    };
+    match run(from) {
+        0 => (from + 1..bytes.len())
+            .find(|&i| (single && bytes[i] == b' ' && bytes[i - 1] != b' ') || run(i) > 0)
+            .unwrap_or(bytes.len()),
+        same => from + same,
+    }
+}
+
 impl Words {
     /// Calls `word` with each word of `text`, in order; together they are the text.
     pub(super) fn each<'t>(&self, text: &'t str, mut word: impl FnMut(&'t str)) {
@@ -232,12 +253,11 @@ impl Words {
             Self::Grouped { digits } => scan(0..text.len(), &|part, from| {
                 grouped_end(part, from, *digits)
             }),
-            Self::BeforeSpaces => scan(0..text.len(), &|part, from| {
-                let bytes = part.as_bytes();
-                (from + 1..bytes.len())
-                    .find(|&i| bytes[i] == b' ' && bytes[i - 1] != b' ')
-                    .unwrap_or(bytes.len())
-            }),
+            Self::Spaced { single, runs } => {
+                scan(0..text.len(), &|part, from| {
+                    spaced_end(part.as_bytes(), from, *single, *runs)
+                });
+            }
             Self::Whole => scan(0..text.len(), &|part, _| part.len()),
             Self::Other(pattern) => {
                 let mut split = PreTokenizedString::from(text);
@@ -305,7 +325,17 @@ mod tests {
             assert_eq!(found, split(other, text), "{text:?}");
             assert_eq!(found.concat(), text);
         }
-        for words in [Words::BeforeSpaces, Words::Whole] {
+        for words in [
+            Words::Spaced {
+                single: true,
+                runs: false,
+            },
+            Words::Spaced {
+                single: true,
+                runs: true,
+            },
+            Words::Whole,
+        ] {
             assert_eq!(split(&words, text).concat(), text);
         }
     }
@@ -346,7 +376,28 @@ mod tests {
             split(&Words::DigitsThenGpt2, "in 1984, don't"),
             ["in", " ", "1", "9", "8", "4", ",", " don", "'t"]
         );
-        assert_eq!(split(&Words::BeforeSpaces, " a  b c"), [" a", "  b", " c"]);
+        assert_eq!(
+            split(
+                &Words::Spaced {
+                    single: true,
+                    runs: false
+                },
+                " a  b c"
+            ),
+            [" a", "  b", " c"]
+        );
+    }
+
+    #[test]
+    fn runs_are_words_of_their_own() {
+        let words = Words::Spaced {
+            single: true,
+            runs: true,
+        };
+        assert_eq!(
+            split(&words, "  a b\n\nc\t   d "),
+            ["  ", "a", " b", "\n\n", "c", "\t", "   ", "d", " "]
+        );
     }
 
     proptest! {
@@ -357,7 +408,7 @@ mod tests {
 
         #[test]
         fn any_text_is_split_without_loss(text in any::<String>()) {
-            for words in [Words::Gpt2, Words::DigitsThenGpt2, Words::Grouped { digits: 3 }, Words::BeforeSpaces] {
+            for words in [Words::Gpt2, Words::DigitsThenGpt2, Words::Grouped { digits: 3 }, Words::Spaced { single: true, runs: true }] {
                 prop_assert_eq!(split(&words, &text).concat(), text.clone());
             }
         }
