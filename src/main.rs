@@ -65,7 +65,11 @@ fn main() -> ExitCode {
         Err(error) if terminal::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::print_error(&error);
-            ExitCode::from(2)
+            ExitCode::from(if interrupt::interrupted() {
+                interrupt::CODE
+            } else {
+                2
+            })
         }
     }
 }
