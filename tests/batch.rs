@@ -1,0 +1,149 @@
+//! Many questions from a file: killed, gone on with, and refused where the file is not ours.
+
+mod common;
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{build, verbatim, write_corpus};
+use serde_json::Value;
+
+#[test]
+fn a_killed_run_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    write_corpus(
+        &corpus,
+        &[
+            (
+                "1",
+                "Lighthouse",
+                "A lighthouse is a tower that emits light. It guides ships at sea.",
+            ),
+            (
+                "2",
+                "Harbour",
+                "A harbour is a place where ships find shelter.",
+            ),
+        ],
+    );
+    let index = folder.path().join("index");
+    build(&corpus, &index);
+    let questions = folder.path().join("questions.jsonl");
+    let lines: Vec<String> = (0..6)
+        .map(|number| {
+            serde_json::json!({"id": number, "question": format!("What guides ships? ({number})")})
+                .to_string()
+        })
+        .collect();
+    fs::write(&questions, lines.join("\n")).unwrap();
+    let out = folder.path().join("answers.jsonl");
+    let arguments = [
+        "ask",
+        "--index",
+        index.to_str().unwrap(),
+        "--window-scorer",
+        "bm25",
+        "--no-answer",
+        "--questions",
+        questions.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+    ];
+
+    // Killed once the first answer is there.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_verbatim"))
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while child.try_wait().unwrap().is_none() {
+        if fs::read_to_string(&out).is_ok_and(|text| text.contains('\n')) {
+            let _ = child.kill();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let before = fs::read(&out).unwrap();
+    assert!(before.contains(&b'\n'));
+    // As if it had been killed in the middle of a line.
+    let mut half = before.clone();
+    half.extend(b"{\"id\":\"5\",\"question\":\"What");
+    fs::write(&out, &half).unwrap();
+
+    verbatim(&arguments).ended(0);
+    let after = fs::read_to_string(&out).unwrap();
+    let whole = before.iter().rposition(|&byte| byte == b'\n').unwrap() + 1;
+    assert_eq!(
+        &after.as_bytes()[..whole],
+        &before[..whole],
+        "what was answered is kept"
+    );
+    let answers: Vec<Value> = after
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let ids: Vec<&str> = answers
+        .iter()
+        .map(|answer| answer["id"].as_str().unwrap())
+        .collect();
+    assert_eq!(ids, ["0", "1", "2", "3", "4", "5"]);
+    for answer in &answers {
+        assert!(!answer["evidence"].as_array().unwrap().is_empty());
+        assert_eq!(answer["answer"], "");
+    }
+
+    // A third run has nothing to do; other settings are refused, and so is a file that is not ours.
+    verbatim(&arguments).ended(0);
+    assert_eq!(fs::read_to_string(&out).unwrap(), after);
+    verbatim(&[&arguments[..], &["--evidence", "1"]].concat())
+        .refused(&["answers.jsonl", "settings"]);
+    fs::write(&out, "my diary\nno newline at the end").unwrap();
+    verbatim(&arguments).refused(&["answers.jsonl:1"]);
+    fs::write(&out, "my diary").unwrap();
+    verbatim(&arguments).refused(&["answers.jsonl"]);
+    assert_eq!(fs::read_to_string(&out).unwrap(), "my diary");
+}
+
+#[test]
+fn questions_that_are_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    write_corpus(&corpus, &[("1", "Lighthouse", "A lighthouse is a tower.")]);
+    let index = folder.path().join("index");
+    build(&corpus, &index);
+    let questions = folder.path().join("questions.jsonl");
+    let out = folder.path().join("answers.jsonl");
+    let paths = [
+        index.to_str().unwrap(),
+        questions.to_str().unwrap(),
+        out.to_str().unwrap(),
+    ];
+    let arguments = [
+        "ask",
+        "--index",
+        paths[0],
+        "--questions",
+        paths[1],
+        "--out",
+        paths[2],
+    ];
+    verbatim(&arguments).refused(&["questions.jsonl"]);
+    for (text, place) in [
+        ("", "questions.jsonl"),
+        (
+            "{\"id\":1,\"question\":\"Who?\"}\nwho?\n",
+            "questions.jsonl:2",
+        ),
+        ("{\"id\":1,\"query\":\"Who?\"}\n", "questions.jsonl:1"),
+        (
+            "{\"id\":1,\"question\":\"Who?\"}\n{\"id\":\"1\",\"question\":\"What?\"}\n",
+            "questions.jsonl:2",
+        ),
+    ] {
+        fs::write(&questions, text).unwrap();
+        verbatim(&arguments).refused(&[place]);
+        assert!(!out.exists(), "an empty file was left for {text:?}");
+    }
+}
