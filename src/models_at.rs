@@ -17,6 +17,19 @@ use crate::{interrupt, terminal};
 /// Short name of the sentence encoder that scores windows.
 pub const SENTENCE_ENCODER: &str = "minilm";
 
+/// More threads than this help nobody and can bring a machine down.
+const MOST_JOBS: usize = 1024;
+
+/// A number of threads.
+pub fn jobs(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if number <= MOST_JOBS => Ok(number),
+        _ => Err(format!(
+            "expected a number of threads from 0 to {MOST_JOBS}"
+        )),
+    }
+}
+
 /// Flags of every command that uses a language model.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ModelArguments {
@@ -27,7 +40,7 @@ pub struct ModelArguments {
     #[arg(long, default_value = "cpu")]
     pub device: String,
     /// Threads; 0 for all cores
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = jobs)]
     pub jobs: usize,
     /// Fetch nothing; fail where something is missing
     #[arg(long)]

@@ -50,7 +50,7 @@ pub struct BuildArguments {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     memory: Option<u64>,
     /// Threads; 0 for all cores. The index does not depend on it
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = models_at::jobs)]
     jobs: usize,
     /// End at the first bad record instead of leaving it out
     #[arg(long)]
