@@ -7,6 +7,7 @@ mod models_at;
 mod terminal;
 
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use clap::{Parser, Subcommand};
 
@@ -48,7 +49,25 @@ enum Command {
     Models(commands::models::Command),
 }
 
+/// What the last panic said. Some are expected and caught: a library that reads a damaged file may panic,
+/// and the caller turns that into an error of its own.
+static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
+
 fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|panic| {
+        let mut last = LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = panic.to_string().replace('\n', " ");
+    }));
+    std::panic::catch_unwind(run).unwrap_or_else(|_| {
+        let last = LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+        terminal::say(&format!(
+            "error: a fault of this program, not of its input: {last}; please report it with the command that led to it"
+        ));
+        ExitCode::from(2)
+    })
+}
+
+fn run() -> ExitCode {
     interrupt::install();
     // clap ends wrong use with exit code 2, help and version with 0.
     let arguments = Arguments::parse();

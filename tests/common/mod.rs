@@ -29,7 +29,11 @@ impl Run {
             self.stdout,
             self.stderr
         );
-        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+        assert!(
+            !self.stderr.contains("a fault of this program"),
+            "{}",
+            self.stderr
+        );
         self
     }
 
