@@ -283,7 +283,7 @@ fn tensor_bytes(dtype: GgmlDType, dims: &[usize]) -> Option<u64> {
         .try_fold(1u64, |n, &d| n.checked_mul(d as u64))?;
     let columns = *dims.last()? as u64;
     let block = dtype.block_size() as u64;
-    if elements == 0 || columns % block != 0 {
+    if elements == 0 || !columns.is_multiple_of(block) {
         return None;
     }
     (elements / block).checked_mul(dtype.type_size() as u64)

@@ -83,13 +83,14 @@ unsafe fn attend_some<V: Lanes, const T: usize>(
     let width = (last - first) * PAGE;
     scores.clear();
     scores.resize(T * width, 0.0);
-    // SAFETY, for all blocks here: the caller's.
     for (page, keys) in memory.keys[first..last].iter().enumerate() {
+        // SAFETY: the caller's.
         let found = unsafe { dot::<V, T>([V::zero(); T], keys, queries.map(|q| q.values)) };
-        for t in 0..T {
+        for (t, found) in found.into_iter().enumerate() {
             let at = t * width + page * PAGE;
             if let Some(to) = scores[at..].first_chunk_mut::<LANES>() {
-                unsafe { found[t].store(to) };
+                // SAFETY: the caller's.
+                unsafe { found.store(to) };
             }
         }
     }
@@ -100,15 +101,18 @@ unsafe fn attend_some<V: Lanes, const T: usize>(
     }
     let head = out.len() / T;
     for block in 0..head / LANES {
+        // SAFETY: the caller's.
         let mut acc = [unsafe { V::zero() }; T];
         for (page, values) in memory.values[first..last].iter().enumerate() {
             let weights = &values[block * PAGE..(block + 1) * PAGE];
             let rows: [&[f32]; T] =
                 std::array::from_fn(|t| &scores[t * width + page * PAGE..][..PAGE]);
+            // SAFETY: the caller's.
             acc = unsafe { dot::<V, T>(acc, weights, rows) };
         }
         for t in 0..T {
             if let Some(to) = out[t * head + block * LANES..].first_chunk_mut::<LANES>() {
+                // SAFETY: the caller's.
                 unsafe { acc[t].store(to) };
             }
         }

@@ -128,11 +128,9 @@ impl Row {
     fn q2k(&mut self, block: &[u8]) {
         let (scales, quants) = (&block[..16], &block[16..80]);
         let (scale, minimum) = (half(block, 80), half(block, 82));
-        for i in 0..16 {
-            self.group(
-                scale * f32::from(scales[i] & 15),
-                Some(-(minimum * f32::from(scales[i] >> 4))),
-            );
+        for &both in scales {
+            let offset = -(minimum * f32::from(both >> 4));
+            self.group(scale * f32::from(both & 15), Some(offset));
         }
         for part in quants.chunks_exact(32) {
             for shift in [0, 2, 4, 6] {

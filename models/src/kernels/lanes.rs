@@ -59,12 +59,12 @@ impl Lanes for Plain {
     #[inline(always)]
     unsafe fn mul_add(self, factor: Self, addend: Self) -> Self {
         let mut out = addend.0;
-        for i in 0..LANES {
+        for (sum, (a, b)) in out.iter_mut().zip(self.0.iter().zip(&factor.0)) {
             // A fused multiply-add in software would be a hundred times slower than the rounding it saves.
-            out[i] = if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
-                self.0[i].mul_add(factor.0[i], out[i])
+            *sum = if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
+                a.mul_add(*b, *sum)
             } else {
-                self.0[i] * factor.0[i] + out[i]
+                a * b + *sum
             };
         }
         Self(out)

@@ -49,13 +49,13 @@ impl Matrix {
         columns: usize,
         bytes: &[u8],
     ) -> Result<Self, String> {
-        if columns % STEP != 0 || columns == 0 || rows == 0 {
+        if !columns.is_multiple_of(STEP) || columns == 0 || rows == 0 {
             return Err(format!(
                 "{rows} rows of {columns} columns; columns must be a multiple of {STEP}"
             ));
         }
         let row_bytes = columns / dtype.block_size() * dtype.type_size();
-        if columns % dtype.block_size() != 0 || bytes.len() != rows * row_bytes {
+        if !columns.is_multiple_of(dtype.block_size()) || bytes.len() != rows * row_bytes {
             return Err(format!(
                 "{} bytes for {rows} rows of {columns} columns in {dtype:?}",
                 bytes.len()

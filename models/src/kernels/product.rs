@@ -269,7 +269,7 @@ unsafe fn panels_times_one_in<V: Lanes>(
         scales: &matrix.scales,
         offsets: &matrix.offsets,
     };
-    // SAFETY, for all calls here: the caller's.
+    // SAFETY: the caller's.
     unsafe {
         match (&matrix.elements, matrix.group) {
             (Elements::Nibbles(v), 16) => {
@@ -322,13 +322,14 @@ unsafe fn all_panels<V: Lanes, S: Stored, const H: usize>(
     let elements = elements.as_chunks::<H>().0;
     let mut panel = first;
     let (four, rest) = out.as_chunks_mut::<LANES>().0.as_chunks_mut::<ABREAST>();
-    // SAFETY, for all calls here: the caller's.
     for to in four {
         let weights =
             std::array::from_fn(|p| &elements[(panel + p) * groups..(panel + p + 1) * groups]);
         let totals =
+            // SAFETY: the caller's.
             unsafe { some_panels::<V, S, H, ABREAST>(weights, scaling, scaled, panel, x, sums) };
         for (to, total) in to.iter_mut().zip(totals) {
+            // SAFETY: the caller's.
             unsafe { total.store(to) };
         }
         panel += ABREAST;
@@ -336,7 +337,9 @@ unsafe fn all_panels<V: Lanes, S: Stored, const H: usize>(
     for to in rest {
         let weights = [&elements[panel * groups..(panel + 1) * groups]];
         let [total] =
+            // SAFETY: the caller's.
             unsafe { some_panels::<V, S, H, 1>(weights, scaling, scaled, panel, x, sums) };
+        // SAFETY: the caller's.
         unsafe { total.store(to) };
         panel += 1;
     }
@@ -353,13 +356,14 @@ unsafe fn some_panels<V: Lanes, S: Stored, const H: usize, const P: usize>(
     x: &[f32],
     sums: &[f32],
 ) -> [V; P] {
-    // SAFETY, for all blocks here: the caller's.
+    // SAFETY: the caller's.
     let zero = unsafe { V::zero() };
     let groups = weights[0].len();
     let mut totals = [zero; P];
     for (g, x) in x.chunks_exact(H * S::COLUMNS).enumerate() {
         let here: [&[S; H]; P] = std::array::from_fn(|p| &weights[p][g]);
         let start = if scaled { [zero; P] } else { totals };
+        // SAFETY: the caller's.
         let acc = unsafe { one_group::<V, S, H, P>(start, here, x) };
         if !scaled {
             totals = acc;
@@ -368,9 +372,11 @@ unsafe fn some_panels<V: Lanes, S: Stored, const H: usize, const P: usize>(
         for p in 0..P {
             let at = (panel + p) * groups + g;
             if let Some(scale) = scaling.scales.get(at) {
+                // SAFETY: the caller's.
                 totals[p] = unsafe { V::load(scale).mul_add(acc[p], totals[p]) };
             }
             if let (Some(offset), Some(sum)) = (scaling.offsets.get(at), sums.get(g)) {
+                // SAFETY: the caller's.
                 totals[p] = unsafe { V::load(offset).mul_add(V::splat(*sum), totals[p]) };
             }
         }
@@ -386,13 +392,18 @@ unsafe fn one_group<V: Lanes, S: Stored, const H: usize, const P: usize>(
     weights: [&[S; H]; P],
     x: &[f32],
 ) -> [V; P] {
-    // SAFETY, for all blocks here: the caller's.
     let mut inputs = x.chunks_exact(S::COLUMNS);
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "constant bounds are unrolled without checks"
+    )]
     for j in 0..H {
         let Some(input) = inputs.next() else { break };
         let second = if S::COLUMNS == 2 { input[1] } else { input[0] };
+        // SAFETY: the caller's.
         let pair = unsafe { [V::splat(input[0]), V::splat(second)] };
         for p in 0..P {
+            // SAFETY: the caller's.
             acc[p] = unsafe { weights[p][j].add_to(pair, acc[p]) };
         }
     }
@@ -465,7 +476,6 @@ unsafe fn unpack<V: Lanes>(
     range: std::ops::Range<usize>,
     out: &mut [[f32; LANES]],
 ) {
-    // SAFETY, for all blocks here: the caller's.
     match elements {
         Elements::Nibbles(v) => {
             for (to, from) in out
@@ -474,6 +484,7 @@ unsafe fn unpack<V: Lanes>(
                 .iter_mut()
                 .zip(&v[range.start / 2..range.end / 2])
             {
+                // SAFETY: the caller's.
                 unsafe {
                     let (low, high) = V::from_nibbles(from);
                     low.store(&mut to[0]);
@@ -484,14 +495,17 @@ unsafe fn unpack<V: Lanes>(
         Elements::Bytes(v) => out
             .iter_mut()
             .zip(&v[range])
+            // SAFETY: the caller's.
             .for_each(|(to, e)| unsafe { V::from_bytes(e).store(to) }),
         Elements::Brain(v) => out
             .iter_mut()
             .zip(&v[range])
+            // SAFETY: the caller's.
             .for_each(|(to, e)| unsafe { V::from_brain(&e.0).store(to) }),
         Elements::Half(v) => out
             .iter_mut()
             .zip(&v[range])
+            // SAFETY: the caller's.
             .for_each(|(to, e)| unsafe { V::from_half(e).store(to) }),
         Elements::Single(v) => out.copy_from_slice(&v[range]),
     }
@@ -513,12 +527,14 @@ unsafe fn tile<V: Lanes, const G: usize, const T: usize>(
     let mut totals = [[0.0f32; LANES]; T];
     let weights = weights.as_chunks::<G>().0;
     let rows: [&[[f32; G]]; T] = rows.map(|row| row.as_chunks::<G>().0);
-    // SAFETY, for all blocks here: the caller's.
     for (g, (weights, scale)) in weights.iter().zip(scaling.scales).enumerate() {
         let here: [&[f32; G]; T] = std::array::from_fn(|t| &rows[t][g]);
+        // SAFETY: the caller's.
         let acc = unsafe { dot_group::<V, G, T>([V::zero(); T], weights, here) };
+        // SAFETY: the caller's.
         let scale = unsafe { V::load(scale) };
         for t in 0..T {
+            // SAFETY: the caller's.
             unsafe {
                 let mut total = scale.mul_add(acc[t], V::load(&totals[t]));
                 if let (Some(offset), Some(sum)) = (scaling.offsets.get(g), sums[t].get(g)) {
@@ -580,9 +596,10 @@ unsafe fn dot_into<V: Lanes, const T: usize>(
     rows: [&[f32]; T],
     out: &mut [[f32; LANES]],
 ) {
-    // SAFETY, for all blocks here: the caller's.
+    // SAFETY: the caller's.
     let acc = unsafe { dot::<V, T>([V::zero(); T], weights, rows) };
     for (to, sum) in out.iter_mut().zip(acc) {
+        // SAFETY: the caller's.
         unsafe { sum.store(to) };
     }
 }

@@ -105,10 +105,11 @@ impl Cache {
     /// Makes room for further tokens, in pages that no other branch holds.
     pub(crate) fn extend(&mut self, tokens: &[u32]) {
         let used = self.tokens.len();
-        if !tokens.is_empty() && used % PAGE != 0 {
-            if let Some(last) = self.pages.last_mut() {
-                Arc::make_mut(last);
-            }
+        if !tokens.is_empty()
+            && !used.is_multiple_of(PAGE)
+            && let Some(last) = self.pages.last_mut()
+        {
+            Arc::make_mut(last);
         }
         self.tokens.extend_from_slice(tokens);
         while self.pages.len() < self.tokens.len().div_ceil(PAGE) {

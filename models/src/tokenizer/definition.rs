@@ -250,6 +250,10 @@ impl Definition {
                 .get("special")
                 .and_then(Value::as_bool)
                 .unwrap_or(true);
+            if !special && is_white_space(&content) {
+                runs = true;
+                continue;
+            }
             controls.push(Control {
                 id,
                 content,
