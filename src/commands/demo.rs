@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use corpus_tools::Index;
 use corpus_tools::build::BuildOptions;
 use corpus_tools::reader::Input;
@@ -96,20 +97,31 @@ fn index_folder(tokenizer: &Tokenizer) -> anyhow::Result<PathBuf> {
         .join(format!("{TEXTS}-{short}.index")))
 }
 
+/// Opens the index of the summaries; builds it where there is none, and again where the one that is there
+/// cannot be used: it lies in the cache, and another version of this program may have written it.
 fn open_or_build(
     folder: &Path,
     texts: &Path,
     tokenizer: &Tokenizer,
     jobs: usize,
 ) -> anyhow::Result<Index> {
-    if !folder.join("manifest.json").exists() {
-        if let Some(parent) = folder.parent() {
-            std::fs::create_dir_all(parent)?;
+    if folder.exists() {
+        match Index::open(folder) {
+            Ok(index) => return Ok(index),
+            Err(error) => {
+                terminal::say(&format!("{error}"));
+                std::fs::remove_dir_all(folder)
+                    .with_context(|| format!("{}: cannot delete the folder", folder.display()))?;
+            }
         }
-        let mut options =
-            BuildOptions::new([Input::WikiSummaries(texts.to_owned())], folder, tokenizer);
-        options.jobs = jobs;
-        index::build_and_report(&options)?;
     }
+    if let Some(parent) = folder.parent() {
+        std::fs::create_dir_all(parent)
+            .with_context(|| format!("{}: cannot create the folder", parent.display()))?;
+    }
+    let mut options =
+        BuildOptions::new([Input::WikiSummaries(texts.to_owned())], folder, tokenizer);
+    options.jobs = jobs;
+    index::build_and_report(&options)?;
     Ok(Index::open(folder)?)
 }
