@@ -1,10 +1,12 @@
 //! `verbatim demo`: all of the set-up, once, then the main job on real text with a real model.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use corpus_tools::Index;
-use corpus_tools::build::BuildOptions;
+use corpus_tools::build::{BuildError, BuildOptions};
+use corpus_tools::manifest::MANIFEST_FILE;
 use corpus_tools::reader::Input;
 use decoder::Engine;
 use decoder::settings::WindowScorerKind;
@@ -97,24 +99,15 @@ fn index_folder(tokenizer: &Tokenizer) -> anyhow::Result<PathBuf> {
         .join(format!("{TEXTS}-{short}.index")))
 }
 
-/// Opens the index of the summaries; builds it where there is none, and again where the one that is there
-/// cannot be used: it lies in the cache, and another version of this program may have written it.
+/// Opens the index of the summaries; builds it where there is none, waits where another program is building
+/// it, and builds it again where the one that is there cannot be used: it lies in the cache, and another
+/// version of this program may have written it.
 fn open_or_build(
     folder: &Path,
     texts: &Path,
     tokenizer: &Tokenizer,
     jobs: usize,
 ) -> anyhow::Result<Index> {
-    if folder.exists() {
-        match Index::open(folder) {
-            Ok(index) => return Ok(index),
-            Err(error) => {
-                terminal::say(&format!("{error}"));
-                std::fs::remove_dir_all(folder)
-                    .with_context(|| format!("{}: cannot delete the folder", folder.display()))?;
-            }
-        }
-    }
     if let Some(parent) = folder.parent() {
         std::fs::create_dir_all(parent)
             .with_context(|| format!("{}: cannot create the folder", parent.display()))?;
@@ -122,6 +115,33 @@ fn open_or_build(
     let mut options =
         BuildOptions::new([Input::WikiSummaries(texts.to_owned())], folder, tokenizer);
     options.jobs = jobs;
-    index::build_and_report(&options)?;
-    Ok(Index::open(folder)?)
+    let mut waiting = false;
+    loop {
+        // Without a manifest there is no index, but perhaps somebody who is building one.
+        if folder.join(MANIFEST_FILE).exists() {
+            match Index::open(folder) {
+                Ok(index) => return Ok(index),
+                Err(error) => {
+                    terminal::say(&format!("{error}"));
+                    std::fs::remove_dir_all(folder).with_context(|| {
+                        format!("{}: cannot delete the folder", folder.display())
+                    })?;
+                }
+            }
+        }
+        let Err(error) = index::build_and_report(&options) else {
+            continue;
+        };
+        match error.downcast_ref() {
+            Some(BuildError::Exists { .. }) => {}
+            Some(BuildError::Locked { .. }) if !interrupt::interrupted() => {
+                if !waiting {
+                    terminal::say("another verbatim is building the index; waiting for it");
+                    waiting = true;
+                }
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            _ => return Err(error),
+        }
+    }
 }

@@ -122,11 +122,11 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
 /// # Errors
 /// See [`corpus_tools::BuildError`].
 pub fn build_and_report(options: &BuildOptions<'_>) -> anyhow::Result<BuildReport> {
-    terminal::say(&format!("building {}", options.out.display()));
     let progress = Shown::default();
     let report = build(options, &progress);
     progress.clear();
     let report = report?;
+    terminal::say(&format!("built {}", options.out.display()));
     for record in &report.skipped {
         terminal::say(&format!("left out: {record}"));
     }
