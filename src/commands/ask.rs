@@ -108,7 +108,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let index = Index::open(&arguments.index)?;
     let settings = arguments.engine.settings();
     let ask = match (&arguments.questions, &arguments.out) {
-        (Some(questions), Some(out)) => Asked::Many(Batch::open(questions, out)?),
+        (Some(questions), Some(out)) => Asked::Many(Box::new(Batch::open(questions, out)?)),
         _ => Asked::One(question(arguments.question.as_deref().unwrap_or_default())?),
     };
     let model = models_at::language_model(&arguments.model)?;
@@ -134,7 +134,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
 
 enum Asked {
     One(String),
-    Many(Batch),
+    Many(Box<Batch>),
 }
 
 fn question(given: &str) -> anyhow::Result<String> {
