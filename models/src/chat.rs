@@ -35,9 +35,13 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     begin_text: String,
     end_text: String,
+    /// Why the source could not be compiled; rendering says so.
+    fault: Option<String>,
 }
 
 const NAME: &str = "chat";
+/// Steps after which a template that does not end is stopped.
+const FUEL: u64 = 5_000_000;
 /// Marks around the number of a message; private-use characters that no template holds.
 const OPEN: char = '\u{f0f0}';
 const CLOSE: char = '\u{f0f1}';
@@ -58,6 +62,7 @@ impl ChatTemplate {
             .keep_trailing_newline(true)
             .build();
         environment.set_syntax(syntax.map_err(template_error)?);
+        environment.set_fuel(Some(FUEL));
         environment.set_unknown_method_callback(text_method);
         environment.add_function(
             "raise_exception",
@@ -73,6 +78,18 @@ impl ChatTemplate {
             environment,
             begin_text,
             end_text,
+            fault: None,
+        })
+    }
+
+    /// As [`ChatTemplate::new`], but a source that is no template is told of when it is rendered: a model can be used
+    /// without it.
+    pub(crate) fn lenient(source: &str, texts: [String; 2]) -> Self {
+        Self::new(source, texts).unwrap_or_else(|error| Self {
+            environment: Environment::empty(),
+            begin_text: String::new(),
+            end_text: String::new(),
+            fault: Some(error.to_string()),
         })
     }
 
@@ -87,6 +104,9 @@ impl ChatTemplate {
         add_generation_prompt: bool,
         tokenizer: &Tokenizer,
     ) -> Result<Vec<u32>> {
+        if let Some(fault) = &self.fault {
+            return Err(ModelError::Template(fault.clone()));
+        }
         if let Some(bad) = messages
             .iter()
             .find(|m| m.role.is_empty() || !m.role.chars().all(|c| c.is_ascii_alphabetic()))
@@ -254,6 +274,11 @@ mod tests {
     #[test]
     fn refusals_are_errors() {
         assert!(ChatTemplate::new("{% for %}", [String::new(), String::new()]).is_err());
+        let endless =
+            "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}";
+        assert!(render(endless, "a").is_err());
+        let lenient = ChatTemplate::lenient("{% for %}", [String::new(), String::new()]);
+        assert!(lenient.render(&[], true, &byte_level_tokenizer()).is_err());
         let refused = render("{{ raise_exception('no such role') }}", "a").unwrap_err();
         assert!(refused.to_string().contains("no such role"));
         let template = ChatTemplate::new(CHATML, [String::new(), String::new()]).unwrap();

@@ -399,10 +399,10 @@ impl Parts {
                 .to_owned()
         };
         let template = match gguf.text("tokenizer.chat_template") {
-            Ok(source) => Some(ChatTemplate::new(
+            Ok(source) => Some(ChatTemplate::lenient(
                 source,
                 [text("bos_token_id"), text("eos_token_id")],
-            )?),
+            )),
             Err(_) => None,
         };
         Ok(Self {
@@ -456,9 +456,8 @@ impl Parts {
             ),
             _ => settings["chat_template"].as_str().map(str::to_owned),
         };
-        let template = source
-            .map(|s| ChatTemplate::new(&s, [text("bos_token"), text("eos_token")]))
-            .transpose()?;
+        let template =
+            source.map(|s| ChatTemplate::lenient(&s, [text("bos_token"), text("eos_token")]));
         Ok(Self {
             end_tokens: all_ends(ends, &tokenizer),
             architecture,

@@ -12,7 +12,7 @@ use super::words::{LLAMA3, QWEN2};
 use crate::gguf::Gguf;
 
 /// Ids beyond this are refused: no vocabulary comes near it, and tables are as long as the highest id.
-const HIGHEST_ID: u64 = 1 << 24;
+const HIGHEST_ID: u64 = 1 << 22;
 
 /// An added token: never part of ordinary text.
 #[derive(Clone, Debug, PartialEq, Eq)]
