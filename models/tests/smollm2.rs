@@ -99,6 +99,33 @@ fn ids_equal_llama_cpps_in_many_scripts() {
 }
 
 #[test]
+fn ids_equal_those_of_the_tokenizers_library() {
+    let Some(folder) = folder() else { return };
+    let tokenizer = Tokenizer::open(folder).unwrap();
+    let library = tokenizers::Tokenizer::from_bytes(tokenizer.to_json().unwrap()).unwrap();
+    let texts = fixture()["texts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| case["text"].as_str().unwrap());
+    for text in texts.filter(|text| !text.contains("<|")) {
+        assert_eq!(
+            tokenizer.encode_text(text),
+            library.encode(text, false).unwrap().get_ids(),
+            "{text:?}"
+        );
+    }
+    let config = proptest::prelude::ProptestConfig {
+        failure_persistence: None,
+        ..Default::default()
+    };
+    proptest::proptest!(config, |(text in "[ a-zA-Z0-9'\\n.,é漢ेд🙂-]{0,60}|\\PC{0,30}")| {
+        let expected = library.encode(text.as_str(), false).unwrap();
+        proptest::prop_assert_eq!(tokenizer.encode_text(&text), expected.get_ids());
+    });
+}
+
+#[test]
 fn prompts_equal_llama_cpps() {
     let Some(model) = model() else { return };
     for run in fixture()["runs"].as_array().unwrap() {
