@@ -58,6 +58,45 @@ impl Corpus {
         })
     }
 
+    /// Keeps the documents that end within the first `limit` tokens.
+    pub fn cut(&mut self, limit: usize) {
+        let kept = self
+            .starts
+            .partition_point(|&start| start as usize <= limit);
+        let end = self.starts[..kept]
+            .last()
+            .map_or(0, |&start| start as usize);
+        if limit < self.tokens.len() && end > 0 {
+            self.tokens.truncate(end);
+            self.starts.retain(|&start| (start as usize) < end);
+        }
+    }
+
+    /// Maps the symbols one to one into an alphabet of `alphabet`, as if by a larger vocabulary: every
+    /// occurrence of a symbol gets one of several ids by its place, so that more ids are in use. The
+    /// separator becomes the highest id.
+    ///
+    /// # Panics
+    /// The alphabet is smaller than the corpus's own.
+    pub fn spread(&mut self, alphabet: u32) {
+        let own = self.separator;
+        assert!(alphabet > own, "an alphabet of {alphabet} is not larger");
+        let copies = (alphabet - 1) / own;
+        let mut before = self.separator;
+        for token in &mut self.tokens {
+            let next = *token;
+            if next == self.separator {
+                *token = alphabet - 1;
+            } else {
+                // The token before chooses the copy: a larger vocabulary's tokens depend on context too.
+                let copy = (before.wrapping_mul(2_654_435_761) >> 16) % copies;
+                *token = next + own * copy;
+            }
+            before = next;
+        }
+        self.separator = alphabet - 1;
+    }
+
     /// `count` phrases of `length` tokens drawn from the corpus, none across a separator.
     pub fn phrases(&self, length: usize, count: usize, seed: u64) -> Vec<Vec<u32>> {
         let mut state = seed;

@@ -429,20 +429,22 @@ impl Bwt {
             let Some(number) = block.find(code) else {
                 return RowRange::EMPTY;
             };
-            start += block.rank(number, from) as u32;
-            end += block.rank(number, to) as u32;
+            start = start.saturating_add(block.rank(number, from) as u32);
+            end = end.saturating_add(block.rank(number, to) as u32);
         } else {
             if present && from > 0 {
                 let block = self.block(block);
                 let number = block.find(code);
-                start += number.map_or(0, |number| block.rank(number, from)) as u32;
+                let rank = number.map_or(0, |number| block.rank(number, from));
+                start = start.saturating_add(rank as u32);
             }
             let (base, present) = self.lists.rank(code, last);
             end = base;
             if present && to > 0 {
                 let block = self.block(last);
                 let number = block.find(code);
-                end += number.map_or(0, |number| block.rank(number, to)) as u32;
+                let rank = number.map_or(0, |number| block.rank(number, to));
+                end = end.saturating_add(rank as u32);
             }
         }
         let end = end.min(self.rows);

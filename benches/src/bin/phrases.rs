@@ -1,17 +1,26 @@
 //! Space and time of the index on a real corpus, as percentiles over phrases drawn from it.
 //!
 //! `VERBATIM_TOKENS=tokens.u32 cargo run --release -p benches --bin phrases [small|fast]…`
+//!
+//! `VERBATIM_ALPHABET=262144` spreads the token ids over a larger vocabulary, one to one;
+//! `VERBATIM_BENCH_DIR` keeps the built segments in a folder and uses those that are there.
 
 use std::time::Instant;
 
-use benches::{Corpus, Times, busy_seconds, draw};
+use benches::{Corpus, Times, busy_seconds, draw, peak_memory};
 use bitvec::prelude::{BitVec, Lsb0};
 use fmindex::{BuildOptions, Index, Profile, Segment, build_segment};
 
 fn main() {
-    let Some(corpus) = Corpus::from_environment() else {
+    let Some(mut corpus) = Corpus::from_environment() else {
         return;
     };
+    if let Some(alphabet) = std::env::var("VERBATIM_ALPHABET")
+        .ok()
+        .and_then(|text| text.parse().ok())
+    {
+        corpus.spread(alphabet);
+    }
     let names: Vec<String> = std::env::args().skip(1).collect();
     let profiles = if names.is_empty() {
         vec![Profile::Small, Profile::Fast]
@@ -49,10 +58,11 @@ fn measure(corpus: &Corpus, profile: Profile) {
         let report = build_segment(&dir, tokens, &corpus.starts, &options, &()).expect("a build");
         let million = report.tokens as f64 / 1e6;
         println!(
-            "built {million:.1} M tokens in {:.1} s; sort {:.1} s, {:.1} M tokens/s",
+            "built {million:.1} M tokens in {:.1} s; sort {:.1} s, {:.1} M tokens/s; peak memory {:.1} bytes a token beside the harness's own tokens",
             report.seconds,
             report.sort_seconds,
-            million / report.sort_seconds
+            million / report.sort_seconds,
+            peak_memory() as f64 / report.tokens as f64 - 4.0
         );
     }
     let begun = Instant::now();
@@ -68,11 +78,33 @@ fn measure(corpus: &Corpus, profile: Profile) {
     }
     println!("  {:24} {total:32.3} bits a token", "all");
     segment.warm();
-    let index = Index::new(vec![segment]).expect("one segment");
+    let documents = segment.documents();
+    let index = Index::new(vec![segment.clone()]).expect("one segment");
     index_times(&index, corpus);
+    for percent in [1, 10] {
+        let dead =
+            (0..documents).filter(|document| document.wrapping_mul(2_654_435_761) % 100 < percent);
+        let begun = Instant::now();
+        let deleted = Index::with_dead_documents(vec![segment.clone()], &[dead.collect()]);
+        let deleted = deleted.expect("documents of the segment");
+        let marked = begun.elapsed().as_secs_f64();
+        deleted.warm();
+        let warmed = begun.elapsed().as_secs_f64() - marked;
+        println!(
+            "-- {percent} % of documents deleted: marked in {marked:.2} s, warmed in {warmed:.2} s"
+        );
+        steps(&deleted, corpus);
+        println!("-- the same without, beside it");
+        steps(&index, corpus);
+    }
 }
 
 fn index_times(index: &Index, corpus: &Corpus) {
+    steps(index, corpus);
+    walks(index, corpus);
+}
+
+fn steps(index: &Index, corpus: &Corpus) {
     let alphabet = index.alphabet() as usize;
     let mut mask: BitVec<u64, Lsb0> = BitVec::repeat(false, alphabet);
     let mut list = Vec::new();
@@ -120,6 +152,9 @@ fn index_times(index: &Index, corpus: &Corpus) {
             listed[listed.len() / 2]
         );
     }
+}
+
+fn walks(index: &Index, corpus: &Corpus) {
     let mut locate = Times::default();
     for phrase in corpus.phrases(3, 2000, 5) {
         let ranges = index.range(&phrase);
