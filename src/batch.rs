@@ -47,6 +47,10 @@ impl Batch {
     pub fn open(questions: &Path, out: &Path) -> anyhow::Result<Self> {
         let questions = read_questions(questions)?;
         let shown = out.display();
+        // A device or a pipe could be read for ever.
+        if std::fs::metadata(out).is_ok_and(|found| !found.is_file()) {
+            bail!("{shown}: not a regular file; name another file with --out");
+        }
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)

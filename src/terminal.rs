@@ -13,14 +13,22 @@ pub fn harmless(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         let passes = c == '\n' || c == '\t';
-        let direction = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if (c.is_control() && !passes) || direction {
+        if (c.is_control() && !passes) || is_invisible_control(c) {
             let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
         } else {
             shown.push(c);
         }
     }
     shown
+}
+
+/// Marks, embeddings, overrides and isolates of the direction of writing, line and paragraph separators, and
+/// the byte order mark. Joiners pass: scripts and emoji need them.
+fn is_invisible_control(c: char) -> bool {
+    matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
+    )
 }
 
 /// As [`harmless`], on one line.
@@ -37,7 +45,7 @@ pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
         // JSON leaves DEL and the C1 controls as they are; some terminals act on them.
-        if matches!(c, '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+        if matches!(c, '\u{7f}'..='\u{9f}') || is_invisible_control(c) {
             let _ = write!(shown, "\\u{:04x}", u32::from(c));
         } else {
             shown.push(c);

@@ -314,6 +314,55 @@ fn byte_tokenizer() -> String {
 }
 
 #[test]
+fn nothing_foreign_is_deleted_or_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let corpus = folder.join("corpus.jsonl");
+    write_corpus(&corpus, DOCUMENTS);
+    let corpus = corpus.to_str().unwrap();
+    let refuse = |out: &Path, word: &str| {
+        let before = listing(out);
+        let out = out.to_str().unwrap();
+        verbatim(&["index", "build", corpus, "--model", "smollm2", "--out", out]).refused(&[word]);
+        assert_eq!(listing(Path::new(out)), before);
+    };
+    // A folder with something of the user's, even where it looks like an unfinished build.
+    for place in [
+        "notes.txt",
+        "segments/keep.txt",
+        "segments/000001/keep.txt",
+        "segments/mine/text.bin",
+    ] {
+        let out = folder.join("out");
+        fs::create_dir_all(out.join(place).parent().unwrap()).unwrap();
+        fs::write(out.join(place), "keep").unwrap();
+        fs::write(out.join("writer.lock"), "").unwrap();
+        refuse(
+            &out,
+            place
+                .rsplit('/')
+                .next()
+                .filter(|name| *name != "text.bin")
+                .unwrap_or("mine"),
+        );
+        assert_eq!(fs::read_to_string(out.join(place)).unwrap(), "keep");
+        fs::remove_dir_all(&out).unwrap();
+    }
+    #[cfg(unix)]
+    {
+        let out = folder.join("linked");
+        fs::create_dir(&out).unwrap();
+        fs::write(folder.join("precious"), "precious").unwrap();
+        std::os::unix::fs::symlink(folder.join("precious"), out.join("writer.lock")).unwrap();
+        refuse(&out, "writer.lock");
+        assert_eq!(
+            fs::read_to_string(folder.join("precious")).unwrap(),
+            "precious"
+        );
+    }
+}
+
+#[test]
 fn many_scripts_are_found_and_cited() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = folder.path().join("scripts.jsonl");

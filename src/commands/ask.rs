@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use corpus_tools::Index;
 use decoder::settings::{Scope, WindowScorerKind};
-use decoder::{Answer, Engine, Settings};
+use decoder::{Answer, Engine, EngineError, Settings};
 
 use crate::batch::Batch;
 use crate::models_at::{self, ModelArguments};
@@ -47,10 +47,10 @@ pub struct EngineArguments {
     #[arg(long, value_name = "SCORER", value_parser = scorer_kind)]
     window_scorer: Option<WindowScorerKind>,
     /// Most pieces of evidence
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = pieces)]
     evidence: Option<usize>,
     /// How strongly the relevance of the windows ahead steers the evidence; 0 switches it off
-    #[arg(long, value_name = "λ")]
+    #[arg(long, value_name = "λ", value_parser = lambda, allow_negative_numbers = true)]
     lambda: Option<f32>,
     /// Where a piece of evidence may stand: document or candidates
     #[arg(long, value_name = "SCOPE", value_parser = scope)]
@@ -65,6 +65,20 @@ fn scorer_kind(name: &str) -> Result<WindowScorerKind, String> {
         "bm25" => Ok(WindowScorerKind::Bm25),
         "embedding" => Ok(WindowScorerKind::Embedding),
         _ => Err("expected bm25 or embedding".into()),
+    }
+}
+
+fn pieces(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=100) => Ok(number),
+        _ => Err("expected a number of pieces from 1 to 100".into()),
+    }
+}
+
+fn lambda(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(number) if (0.0..=1e6).contains(&number) => Ok(number),
+        _ => Err("expected a number from 0 to 1000000".into()),
     }
 }
 
@@ -138,11 +152,16 @@ enum Asked {
 }
 
 fn question(given: &str) -> anyhow::Result<String> {
-    match given {
+    let question = match given {
         "-" => std::io::read_to_string(std::io::stdin())
-            .context("standard input: cannot read the question"),
-        question => Ok(question.to_owned()),
+            .context("standard input: cannot read the question")?,
+        question => question.to_owned(),
+    };
+    // Said before a model is loaded for nothing.
+    if question.trim().is_empty() {
+        return Err(EngineError::EmptyQuestion.into());
     }
+    Ok(question)
 }
 
 /// Prints an answer with its evidence for a person.

@@ -46,7 +46,8 @@ pub struct BuildArguments {
     /// Folder of the index; it must not exist yet, or be empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Memory to stay within, as in 2G or 800M; no limit by default
+    /// Memory for building, as in 2G or 800M: the corpus is cut into segments that fit, but no document is
+    /// cut; no limit by default
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     memory: Option<u64>,
     /// Threads; 0 for all cores. The index does not depend on it

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use corpus_tools::canonical::canonical_text;
 use corpus_tools::store::Paragraph;
-use corpus_tools::{Citation, Index};
+use corpus_tools::{Citation, CiteError, Index};
 use decoder::spelling;
 use serde::Serialize;
 
@@ -15,7 +16,7 @@ pub struct Arguments {
     /// The index
     #[arg(long, value_name = "DIR")]
     index: PathBuf,
-    /// Most places to show; all are counted
+    /// Most places to show; all are counted, those in titles and inside characters too
     #[arg(long, default_value_t = 10, value_name = "N")]
     top: usize,
     /// Print one JSON object
@@ -44,8 +45,8 @@ struct Place {
     context: String,
 }
 
-/// Most documents that are counted.
-const DOCUMENT_CAP: usize = 100_000;
+/// Most occurrences whose documents are told apart: beyond that the number of documents is a lower bound.
+const DOCUMENT_CAP: usize = 10_000;
 /// Characters of context on each side.
 const CONTEXT: usize = 60;
 
@@ -66,6 +67,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut capped = false;
     let mut places = Vec::new();
     for spelling in &spellings {
+        let words = tokenizer.decode(&spelling.tokens);
         let counts = fm.document_counts(&spelling.ranges, DOCUMENT_CAP);
         capped |= counts.capped;
         documents.extend(counts.counts.iter().map(|(document, _)| *document));
@@ -82,7 +84,16 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
             {
                 continue;
             }
-            let citation = index.cite(&tokenizer, occurrence.document, span)?;
+            let citation = match index.cite(&tokenizer, occurrence.document, span) {
+                Ok(citation) => citation,
+                // The tokens stand there, but begin or end inside a character.
+                Err(CiteError::NoText { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            // A quote that was cut back to whole characters is not what was looked for.
+            if canonical_text(&citation.quote).trim_start() != words.trim_start() {
+                continue;
+            }
             let context = context(
                 document.text,
                 citation.start_byte as usize..citation.end_byte as usize,

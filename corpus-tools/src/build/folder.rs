@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use fmindex::file::FileError;
 
 use super::BuildError;
-use crate::manifest::{MANIFEST_FILE, SEGMENTS_FOLDER, TOKENIZER_FILE};
+use crate::manifest::{LEXICAL_FOLDER, MANIFEST_FILE, SEGMENTS_FOLDER, TOKENIZER_FILE};
 
 /// Name of the file that a writer holds locked. It stays: what is locked is not its existence.
 const LOCK_FILE: &str = "writer.lock";
+
+/// First parts of the names of the files of a segment.
+const SEGMENT_FILES: [&str; 4] = ["fm", "documents", "text", "document-fm"];
 
 /// A folder claimed for a build. Dropped without [`Folder::keep`], it is emptied, and removed if the
 /// build or one before it made it.
@@ -118,11 +121,66 @@ fn is_ours(path: &Path) -> Result<bool, BuildError> {
     if let Some(name) = names.iter().find(|name| !known(name)) {
         return Err(not_ours(name.clone()));
     }
+    // Only what a build writes is cleared away; a link could lead to something that is not ours.
+    let lock = path.join(LOCK_FILE);
+    if fs::symlink_metadata(&lock).is_ok_and(|found| !found.is_file()) {
+        return Err(not_ours(LOCK_FILE.to_owned()));
+    }
+    if let Some(name) = foreign_segment_file(&path.join(SEGMENTS_FOLDER)) {
+        return Err(not_ours(name));
+    }
     // A build takes the lock before it writes anything else.
     match names.first() {
         Some(name) if !names.iter().any(|name| name == LOCK_FILE) => Err(not_ours(name.clone())),
         found => Ok(found.is_some()),
     }
+}
+
+/// The first thing below the folder of segments that no build writes, by its path below the index.
+fn foreign_segment_file(segments: &Path) -> Option<String> {
+    let below = |path: &Path| {
+        let parent = segments.parent().unwrap_or(segments);
+        path.strip_prefix(parent)
+            .unwrap_or(path)
+            .display()
+            .to_string()
+    };
+    let kind = |path: &Path| {
+        fs::symlink_metadata(path)
+            .ok()
+            .map(|found| found.file_type())
+    };
+    match kind(segments) {
+        None => return None,
+        Some(kind) if kind.is_dir() => {}
+        Some(_) => return Some(below(segments)),
+    }
+    for segment in fs::read_dir(segments).ok()?.flatten() {
+        let path = segment.path();
+        let numbered = segment
+            .file_name()
+            .to_string_lossy()
+            .bytes()
+            .all(|c| c.is_ascii_digit());
+        if !numbered || kind(&path).is_none_or(|kind| !kind.is_dir()) {
+            return Some(below(&path));
+        }
+        for file in fs::read_dir(&path).ok()?.flatten() {
+            let name = file.file_name().to_string_lossy().into_owned();
+            let kind = kind(&file.path());
+            let is_dir = kind.is_some_and(|kind| kind.is_dir());
+            let is_file = kind.is_some_and(|kind| kind.is_file());
+            let stem = name.split('.').next().unwrap_or_default();
+            let ours = match stem {
+                LEXICAL_FOLDER => is_dir && name == LEXICAL_FOLDER,
+                _ => is_file && SEGMENT_FILES.contains(&stem),
+            };
+            if !ours {
+                return Some(below(&file.path()));
+            }
+        }
+    }
+    None
 }
 
 /// Takes the writer's lock of the folder.
