@@ -116,7 +116,8 @@ pub(crate) fn read_word(words: &[u64], at: usize) -> u64 {
 /// Runs `work` compiled for bit-counting instructions (x86-64 `popcnt`, `bmi1`, `bmi2`, `lzcnt`) where the
 /// processor has them, and as it is elsewhere. What `work` calls must be inlined into it to gain.
 ///
-/// Measured on an EPYC: a step of the index takes 0.6 of the time.
+/// Without them every count of ones is a dozen instructions. Measured on an EPYC, 72 M tokens: a step went
+/// from 1.4–2.2 µs to 0.8–1.0 µs (median) when this, [`read`] by one load and [`prefetch`] came together.
 #[inline(always)]
 pub(crate) fn with_bit_instructions<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]

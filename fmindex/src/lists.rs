@@ -201,3 +201,51 @@ impl Lists {
         (row.saturating_add(occurrences as u32), present)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_dense_rare_clustered_and_absent_codes() {
+        let blocks = 3000;
+        let codes: Vec<Vec<u32>> = vec![
+            (0..blocks).collect(),
+            // Several in every block.
+            (0..blocks * 5).map(|at| at / 5).collect(),
+            // More than 255 blocks in one chunk.
+            (0..600).map(|at| at / 2).collect(),
+            (2500..2900).collect(),
+            vec![],
+            vec![1234],
+            vec![0, 0, 0, 2999],
+            (0..blocks).step_by(7).collect(),
+        ];
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lists");
+        let mut writer = Writer::create(&path, "lists").unwrap();
+        let mut lists = ListWriter::default();
+        lists.begin(&mut writer).unwrap();
+        let mut row = 1;
+        let mut starts = Vec::new();
+        for code in &codes {
+            starts.push(row);
+            lists.push(encode(code, blocks), row, &mut writer).unwrap();
+            row += code.len() as u32;
+        }
+        lists.finish(row, &mut writer).unwrap();
+        writer.finish().unwrap();
+        let file = File::open(&path, "lists").unwrap();
+        let lists = Lists::open(&file, codes.len() as u32).unwrap();
+        for (code, (places, start)) in codes.iter().zip(starts).enumerate() {
+            for block in 0..blocks {
+                let before = places.partition_point(|&place| place < block);
+                let present = places.get(before) == Some(&block);
+                let expected = (start + before as u32, present);
+                assert_eq!(lists.rank(code as u32, block), expected, "{code} {block}");
+                lists.prefetch(code as u32, block);
+            }
+        }
+        assert_eq!(lists.rank(codes.len() as u32, 0), (0, false));
+    }
+}
