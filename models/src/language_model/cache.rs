@@ -31,7 +31,8 @@ type Page = Vec<[f32; LANES]>;
 /// The tokens that a model has read, and what it keeps of them.
 ///
 /// Memory is kept in pages of sixteen tokens. [`Cache::fork`] copies no page: branches share those of their common
-/// prefix, and a page is copied only when a branch writes into one that another still holds.
+/// prefix, and a page is copied only when a branch writes into one that another still holds. Beams are reordered by
+/// forking those that go on.
 #[derive(Clone)]
 pub struct Cache {
     shape: Shape,

@@ -63,6 +63,12 @@ pub struct LanguageModel {
     pool: Option<ThreadPool>,
 }
 
+const _: () = {
+    const fn shared_between_threads<T: Send + Sync>() {}
+    shared_between_threads::<LanguageModel>();
+    shared_between_threads::<Cache>();
+};
+
 impl std::fmt::Debug for LanguageModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LanguageModel")

@@ -112,8 +112,11 @@ impl Definition {
                 _ => {}
             }
         }
-        let begins = gguf.text("tokenizer.ggml.model").map_err(wrap)?;
-        let default_begin = begins == "llama";
+        let kind = gguf.text("tokenizer.ggml.model").map_err(wrap)?;
+        // Files that say nothing: SentencePiece-like models and Llama 3 begin with it, as in llama.cpp.
+        let splitter = gguf.text("tokenizer.ggml.pre").unwrap_or_default();
+        let default_begin =
+            kind == "llama" || matches!(splitter, "llama3" | "llama-v3" | "llama-bpe");
         let begin = match gguf
             .flag("tokenizer.ggml.add_bos_token")
             .unwrap_or(default_begin)
@@ -125,13 +128,12 @@ impl Definition {
             false => None,
         };
         let size = texts.len() as u32;
-        match begins {
+        match kind {
             "gpt2" => {
                 let name = gguf.text("tokenizer.ggml.pre").map_err(wrap)?;
                 let (normalizer, pre_tokenizer, whole_words) = pipeline(name).ok_or_else(|| {
                     error(path, format!("its pre-tokenizer '{name}' is not known here; put the model's tokenizer.json beside it"))
                 })?;
-                // llama.cpp prepends it to Llama 3 even where the metadata does not say so.
                 let merges = gguf
                     .texts("tokenizer.ggml.merges")
                     .map_err(wrap)?
