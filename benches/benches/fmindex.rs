@@ -29,24 +29,22 @@ struct Wavelet {
 impl Wavelet {
     fn new(corpus: &Corpus) -> Self {
         // Symbols move up by one: 0 is the sentinel.
-        let mut reversed: Vec<u32> = corpus.tokens.iter().rev().map(|token| token + 1).collect();
-        reversed.push(0);
-        let sorted = bio::data_structures::suffix_array::suffix_array_int(
-            &reversed
-                .iter()
-                .map(|&symbol| symbol as usize)
-                .collect::<Vec<_>>(),
-        );
-        let last = reversed.len() - 1;
-        let mut transform: Vec<u32> = sorted
+        let mut reversed: Vec<i32> = corpus
+            .tokens
             .iter()
-            .map(|&at| {
-                if at == 0 {
-                    reversed[last]
-                } else {
-                    reversed[at - 1]
-                }
-            })
+            .rev()
+            .map(|&token| token as i32 + 1)
+            .collect();
+        reversed.push(0);
+        let sorted = libsais::SuffixArrayConstruction::for_text_mut(&mut reversed)
+            .in_owned_buffer32()
+            .single_threaded()
+            .run()
+            .expect("memory to sort in")
+            .into_vec();
+        let mut transform: Vec<u32> = sorted[..reversed.len()]
+            .iter()
+            .map(|&at| reversed[(at as usize).checked_sub(1).unwrap_or(reversed.len() - 1)] as u32)
             .collect();
         let mut starts = vec![0; corpus.separator as usize + 3];
         for &symbol in &reversed {
