@@ -229,7 +229,8 @@ impl<'a> Engine<'a> {
             if let Some(template) = chat {
                 let quotes = evidence
                     .iter()
-                    .map(|citation| (citation.title.as_str(), citation.quote.as_str()));
+                    .map(|citation| (citation.title.as_str(), citation.quote.as_str()))
+                    .take(settings.answer.evidence);
                 let request = Message::new("user", prompt::answer_request(question, quotes));
                 let tokens = template.render(&[request], true, self.tokenizer())?;
                 let mut session = Session::new(ModelSource::new(self.model), Vec::new());

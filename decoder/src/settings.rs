@@ -230,6 +230,8 @@ pub struct AnswerSettings {
     pub most_tokens: usize,
     /// How the model is asked.
     pub prompt: AnswerPrompt,
+    /// Pieces of evidence that a conversation shows, the first ones: a small model is led astray by the others.
+    pub evidence: usize,
 }
 
 impl Default for AnswerSettings {
@@ -237,6 +239,7 @@ impl Default for AnswerSettings {
         Self {
             most_tokens: 64,
             prompt: AnswerPrompt::default(),
+            evidence: 3,
         }
     }
 }
