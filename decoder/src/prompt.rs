@@ -114,59 +114,6 @@ pub fn answer_request<'a>(
     text
 }
 
-/// The title of a document as it stands between the label of an evidence line and the quote: it is not
-/// quoted, but it often names what the quote is about. One line, whatever the title holds.
-pub fn title_note(title: &str) -> String {
-    let words: Vec<&str> = title.split_whitespace().collect();
-    if words.is_empty() {
-        return String::new();
-    }
-    format!(" ({})", words.join(" "))
-}
-
-/// What is in front of a question: an instruction and worked examples. The same for every question, so
-/// a model needs to read it once.
-pub fn preamble() -> String {
-    let mut text = String::from(
-        "Name the key phrases of the question, quote evidence from an encyclopedia, then answer briefly.\n\n",
-    );
-    for example in EXAMPLES {
-        text.push_str(&question_lines(example.question));
-        for clue in example.clues {
-            text.push_str(&format!("\n{} {clue}", Line::Clue.label()));
-        }
-        for (title, quote) in example.evidence {
-            text.push_str(&format!(
-                "\n{}{} {quote}",
-                Line::Evidence.label(),
-                title_note(title)
-            ));
-        }
-        text.push_str(&format!("\n{} {}", Line::Answer.label(), example.answer));
-        text.push_str("\n\n");
-    }
-    text
-}
-
-/// What a chat model is asked for the answer: the evidence as numbered quotes under their titles, then the
-/// question. Each quote is one line, so that it ends where the next number begins.
-pub fn answer_request<'a>(
-    question: &str,
-    evidence: impl IntoIterator<Item = (&'a str, &'a str)>,
-) -> String {
-    let mut text = String::from("Evidence from an encyclopedia:\n");
-    for (number, (title, quote)) in evidence.into_iter().enumerate() {
-        let words: Vec<&str> = quote.split_whitespace().collect();
-        text.push_str(&format!("{}. ({title}) {}\n", number + 1, words.join(" ")));
-    }
-    let words: Vec<&str> = question.split_whitespace().collect();
-    text.push_str(&format!(
-        "\nQuestion: {}\nAnswer in a few words, from the evidence only.",
-        words.join(" ")
-    ));
-    text
-}
-
 /// The line of a question, white space folded so that it is one line.
 pub fn question_lines(question: &str) -> String {
     let words: Vec<&str> = question.split_whitespace().collect();
