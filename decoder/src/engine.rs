@@ -80,7 +80,9 @@ impl<'a> Engine<'a> {
             prompt::line_break(model.tokenizer()).ok_or_else(|| EngineError::NoLineBreak {
                 model: model.name().to_owned(),
             })?;
-        let tokens = model.tokenizer().encode_text(&prompt::preamble());
+        // Models that were trained with a begin token write nonsense without it.
+        let mut tokens: Vec<u32> = model.tokenizer().begin_token().into_iter().collect();
+        tokens.extend(model.tokenizer().encode_text(&prompt::preamble()));
         let mut cache = model.new_cache();
         model.forward(&mut cache, &tokens, models::language_model::Wanted::None)?;
         Ok(Self {
