@@ -36,7 +36,7 @@ pub struct ModelArguments {
     /// Model: a short name (see `models list`), a local file or folder, or hf:ORG/REPOSITORY
     #[arg(long, default_value = "smollm2")]
     pub model: String,
-    /// Device that runs the models: cpu, cuda or metal, the latter two where compiled in
+    /// Device that runs the language model; this version knows cpu only
     #[arg(long, default_value = "cpu")]
     pub device: String,
     /// Threads; 0 for all cores

@@ -108,8 +108,6 @@ pub struct WindowSettings {
     pub most: usize,
     /// Windows that BM25 keeps for the scorer.
     pub prefilter: usize,
-    /// Windows kept, best first (5 for single-hop questions, 10 for multi-hop).
-    pub kept: usize,
     /// What scores windows.
     pub scorer: WindowScorerKind,
 }
@@ -123,7 +121,6 @@ impl Default for WindowSettings {
             most_per_document: 32,
             most: 512,
             prefilter: 32,
-            kept: 5,
             scorer: WindowScorerKind::Embedding,
         }
     }
@@ -167,7 +164,8 @@ pub enum Scope {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvidenceSettings {
-    /// Most pieces (5 for single-hop questions, 10 for multi-hop).
+    /// Most pieces (5 for single-hop questions, 10 for multi-hop). Each takes the next-best window that holds
+    /// something not quoted yet, so this is also the number of windows that are used.
     pub most: usize,
     /// Pieces written before the model may turn to the answer. By default as many as there may be: a model
     /// that was never tuned for this format does not know when it has read enough.
