@@ -14,9 +14,9 @@ use rayon::prelude::*;
 use crate::bits::{BitWriter, prefetch, read, width_for, with_bit_instructions};
 use crate::blocks::{Block, Encoder, Shape};
 use crate::build::{BuildError, BuildOptions, Codes, NO_CODE, Progress, Reversed, Sorted, stage};
+use crate::dead::DeadRows;
 use crate::file::{File, FileError, Words, Writer};
 use crate::lists::{self, ListWriter, Lists};
-use crate::live::DeadRows;
 use crate::range::RowRange;
 use crate::{MAX_ALPHABET, MAX_TOKENS, Symbol};
 

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::Symbol;
 use crate::bwt::LANES;
-use crate::live::DeadRows;
+use crate::dead::DeadRows;
 use crate::phrases::SymbolList;
 use crate::range::{Ranges, RowRange};
 use crate::segment::Segment;
@@ -69,12 +69,16 @@ pub enum IndexError {
         /// Documents of the segment.
         documents: u32,
     },
+    /// Dead rows belong to another segment.
+    #[error("the dead rows that were given for segment {segment} are those of another segment")]
+    Marks {
+        /// Index of the segment.
+        segment: usize,
+    },
 }
 
 struct Part {
     segment: Segment,
-    /// Marks of dead documents; empty where none is dead.
-    gone: Vec<bool>,
     dead: Option<DeadRows>,
     /// Where documents are dead, the stored lists without them, each made when first asked for.
     live_lists: Vec<OnceLock<Box<[u64]>>>,
@@ -116,7 +120,8 @@ impl Index {
     }
 
     /// Joins segments; `dead[i]` lists the deleted documents of segment `i` (any order, missing lists
-    /// are empty). Each deleted document is walked once and its rows are marked.
+    /// are empty). Each deleted document is walked once and its rows are marked: with many of them
+    /// rather store the marks, see [`DeadRows`].
     ///
     /// # Errors
     /// The segments have different alphabets or separators, or a deleted document does not exist.
@@ -124,11 +129,37 @@ impl Index {
         segments: Vec<Segment>,
         dead: &[Vec<u32>],
     ) -> Result<Self, IndexError> {
+        let mark = |(at, (segment, dead)): (usize, (&Segment, &Vec<u32>))| {
+            if dead.is_empty() {
+                return Ok(None);
+            }
+            let marked = DeadRows::mark(segment, None, dead);
+            marked.map(Some).map_err(|unknown| IndexError::Document {
+                segment: at,
+                document: unknown.document,
+                documents: unknown.documents,
+            })
+        };
+        let marked = segments.iter().zip(dead).enumerate().map(mark);
+        let marked = marked.collect::<Result<Vec<_>, _>>()?;
+        Self::with_dead_rows(segments, marked)
+    }
+
+    /// Joins segments; `dead[i]` are the rows of the deleted documents of segment `i` (missing ones: none).
+    /// Takes time of the number of segments only.
+    ///
+    /// # Errors
+    /// The segments have different alphabets or separators, or marks belong to another segment.
+    pub fn with_dead_rows(
+        segments: Vec<Segment>,
+        dead: Vec<Option<DeadRows>>,
+    ) -> Result<Self, IndexError> {
         let expected = segments
             .first()
             .map_or((1, 0), |segment| (segment.alphabet(), segment.separator()));
         let mut parts = Vec::with_capacity(segments.len());
         let (mut tokens, mut documents) = (0, 0);
+        let mut dead = dead.into_iter();
         for (at, segment) in segments.iter().enumerate() {
             let found = (segment.alphabet(), segment.separator());
             if found != expected {
@@ -138,16 +169,17 @@ impl Index {
                     found,
                 });
             }
-            let part = Part::new(at, segment.clone(), dead.get(at).map_or(&[], Vec::as_slice))?;
+            let dead = dead.next().flatten();
             tokens += segment.tokens();
             documents += u64::from(segment.documents());
-            for (document, _) in part.gone.iter().enumerate().filter(|(_, gone)| **gone) {
-                documents -= 1;
-                // Spans of a damaged file may overlap.
-                let span = segment.document_span(document as u32);
-                tokens = u64::saturating_sub(tokens, span.len() as u64);
+            if let Some(dead) = &dead {
+                if dead.rows() != segment.bwt.rows {
+                    return Err(IndexError::Marks { segment: at });
+                }
+                documents -= u64::from(dead.document_count().min(segment.documents()));
+                tokens -= dead.tokens().min(segment.tokens());
             }
-            parts.push(part);
+            parts.push(Part::new(segment.clone(), dead));
         }
         let (alphabet, separator) = expected;
         Ok(Self {
@@ -167,6 +199,7 @@ impl Index {
     pub fn warm(&self) {
         self.inner.segments.iter().for_each(Segment::warm);
         for part in &self.inner.parts {
+            part.dead.iter().for_each(DeadRows::warm);
             (0..part.live_lists.len()).into_par_iter().for_each(|at| {
                 part.stored(part.segment.phrases.range(at));
             });
@@ -374,39 +407,19 @@ impl Index {
 const FEW: u64 = 256;
 
 impl Part {
-    fn new(at: usize, segment: Segment, dead: &[u32]) -> Result<Self, IndexError> {
-        let mut gone = Vec::new();
-        let mut rows = None;
-        if !dead.is_empty() {
-            let documents = segment.documents();
-            gone = vec![false; documents as usize];
-            for &document in dead {
-                let Some(gone) = gone.get_mut(document as usize) else {
-                    return Err(IndexError::Document {
-                        segment: at,
-                        document,
-                        documents,
-                    });
-                };
-                *gone = true;
-            }
-            let marked = gone.par_iter().enumerate().filter(|(_, gone)| **gone);
-            let spans: Vec<_> = marked
-                .map(|(document, _)| segment.document_span(document as u32))
-                .collect();
-            rows = Some(DeadRows::of(&segment.bwt, &spans));
-        }
-        let lists = rows.as_ref().map_or(0, |_| segment.phrases.len());
-        Ok(Self {
+    fn new(segment: Segment, dead: Option<DeadRows>) -> Self {
+        let lists = dead.as_ref().map_or(0, |_| segment.phrases.len());
+        Self {
             live_lists: (0..lists).map(|_| OnceLock::new()).collect(),
             segment,
-            gone,
-            dead: rows,
-        })
+            dead,
+        }
     }
 
     fn is_gone(&self, document: u32) -> bool {
-        self.gone.get(document as usize).is_some_and(|&gone| gone)
+        self.dead
+            .as_ref()
+            .is_some_and(|dead| dead.is_dead(document))
     }
 
     /// The next live rows from `row` on and before `end`, at most `size`; moves `row` behind them.

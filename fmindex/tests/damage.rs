@@ -6,7 +6,8 @@ use std::path::Path;
 
 use bitvec::prelude::{BitVec, Lsb0};
 use fmindex::{
-    BuildOptions, FileError, Index, Segment, Symbol, build_document_indexes, build_segment,
+    BuildOptions, DeadRows, FileError, Index, Segment, Symbol, build_document_indexes,
+    build_segment,
 };
 
 const FILES: [&str; 3] = ["fm.bwt", "fm.phrases", "document-fm.index"];
@@ -58,17 +59,21 @@ fn exercise(segment: Segment, tokens: &[Symbol]) {
         let Ok(index) = Index::with_dead_documents(vec![segment.clone()], &[dead]) else {
             continue;
         };
-        let mut mask: BitVec<u64, Lsb0> = BitVec::repeat(false, 61);
-        let mut next = Vec::new();
-        for from in (0..tokens.len() - 4).step_by(tokens.len() / 6) {
-            for length in [0, 1, 2, 4] {
-                let ranges = index.range(&tokens[from..from + length]);
-                index.continuations(&ranges, &mut next);
-                index.mask(&ranges, &mut mask);
-                let _ = index.count(&ranges) + u64::from(index.allows(&ranges, 3));
-                let _ = index.locate(&ranges).take(40).count();
-                let _ = index.document_counts(&ranges, 20);
-            }
+        ask(&index, tokens);
+    }
+}
+
+fn ask(index: &Index, tokens: &[Symbol]) {
+    let mut mask: BitVec<u64, Lsb0> = BitVec::repeat(false, 61);
+    let mut next = Vec::new();
+    for from in (0..tokens.len() - 4).step_by(tokens.len() / 6) {
+        for length in [0, 1, 2, 4] {
+            let ranges = index.range(&tokens[from..from + length]);
+            index.continuations(&ranges, &mut next);
+            index.mask(&ranges, &mut mask);
+            let _ = index.count(&ranges) + u64::from(index.allows(&ranges, 3));
+            let _ = index.locate(&ranges).take(40).count();
+            let _ = index.document_counts(&ranges, 20);
         }
     }
 }
@@ -141,6 +146,59 @@ fn forged_numbers_are_survived() {
             }
         }
     }
+}
+
+#[test]
+fn damaged_dead_rows_are_found_or_refused_and_survived() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = segment(dir.path());
+    let whole = Segment::open(dir.path()).unwrap();
+    let path = dir.path().join("dead-1");
+    let dead: Vec<u32> = (0..60).step_by(3).collect();
+    let marked = DeadRows::mark(&whole, None, &dead).unwrap();
+    marked.write(&path).unwrap();
+    let unknown = DeadRows::mark(&whole, None, &[60]).unwrap_err();
+    assert_eq!((unknown.document, unknown.documents), (60, 60));
+    let good = fs::read(&path).unwrap();
+    let put = |bytes: &[u8]| {
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, bytes).unwrap();
+        DeadRows::open(&path, &whole)
+    };
+    let mut state = 17;
+    let mut opened = 0;
+    for round in 0..400 {
+        let mut bad = good.clone();
+        let at = draw(&mut state, bad.len() as u64) as usize;
+        let until = (at + 1 + 64 * (round % 5)).min(bad.len());
+        for byte in &mut bad[at..until] {
+            *byte ^= 1 + draw(&mut state, 255) as u8;
+        }
+        let Ok(dead) = put(&bad) else { continue };
+        opened += 1;
+        assert!(dead.verify().is_err());
+        let index = Index::with_dead_rows(vec![whole.clone()], vec![Some(dead)]).unwrap();
+        ask(&index, &tokens);
+    }
+    assert!(opened > 100, "most damage lies in the body");
+    for length in [0, 63, 64, good.len() - 1] {
+        let message = put(&good[..length]).unwrap_err().to_string();
+        assert!(message.contains("dead-1"), "{message}");
+    }
+
+    // Marks of another segment.
+    let other = tempfile::tempdir().unwrap();
+    let options = BuildOptions {
+        alphabet: 61,
+        separator: 60,
+        ..BuildOptions::default()
+    };
+    build_segment(other.path(), vec![1, 60], &[0], &options, &()).unwrap();
+    let other = Segment::open(other.path()).unwrap();
+    put(&good).unwrap();
+    let message = DeadRows::open(&path, &other).unwrap_err().to_string();
+    assert!(message.contains("dead-1"), "{message}");
+    assert!(Index::with_dead_rows(vec![other], vec![Some(marked)]).is_err());
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Every query against a naive oracle: random small corpora, 1, 2 and 17 segments, deleted documents.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use bitvec::prelude::{BitVec, Lsb0};
 use fmindex::{
-    BuildOptions, Continuation, DocumentId, DocumentIndex, DocumentSet, Index, Occurrence, Profile,
-    Segment, SetPosition, Symbol, build_document_indexes, build_segment, merge_segments,
+    BuildOptions, Continuation, DeadRows, DocumentId, DocumentIndex, DocumentSet, Index,
+    Occurrence, Profile, Segment, SetPosition, Symbol, build_document_indexes, build_segment,
+    merge_segments,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -58,13 +60,35 @@ fn build(corpus: &Corpus, options: &BuildOptions, segments: usize, dead: &[usize
         opened.push(Segment::open(folder.path()).unwrap());
         folders.push(folder);
     }
-    let index = Index::with_dead_documents(opened, &gone).unwrap();
+    let index = if segments.is_multiple_of(2) {
+        Index::with_dead_documents(opened, &gone).unwrap()
+    } else {
+        let dead = opened.iter().zip(&gone).zip(&folders);
+        let dead = dead.map(|((segment, gone), folder)| stored(segment, gone, folder.path()));
+        let dead = dead.collect();
+        Index::with_dead_rows(opened, dead).unwrap()
+    };
     Built {
         index,
         documents,
         live,
         _folders: folders,
     }
+}
+
+/// Dead rows marked in two rounds and stored in between, as by two deletions.
+fn stored(segment: &Segment, gone: &[u32], dir: &Path) -> Option<DeadRows> {
+    let (first, second) = gone.split_at(gone.len() / 2);
+    let paths = [dir.join("dead-1"), dir.join("dead-2")];
+    let dead = DeadRows::mark(segment, None, first).unwrap();
+    dead.write(&paths[0]).unwrap();
+    let dead = DeadRows::open(&paths[0], segment).unwrap();
+    let dead = DeadRows::mark(segment, Some(&dead), &[second, first].concat()).unwrap();
+    dead.write(&paths[1]).unwrap();
+    let dead = DeadRows::open(&paths[1], segment).unwrap();
+    dead.verify().unwrap();
+    assert_eq!(dead.documents().collect::<Vec<_>>(), gone);
+    Some(dead)
 }
 
 /// Live places of a phrase, sorted.
