@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use benches::{Corpus, Times, busy_seconds, draw, peak_memory};
 use bitvec::prelude::{BitVec, Lsb0};
-use fmindex::{BuildOptions, Index, Profile, Segment, build_segment};
+use fmindex::{BuildOptions, DeadRows, DocumentIndex, Index, Profile, Segment, build_segment};
 
 fn main() {
     let Some(mut corpus) = Corpus::from_environment() else {
@@ -84,14 +84,22 @@ fn measure(corpus: &Corpus, profile: Profile) {
     for percent in [1, 10] {
         let dead =
             (0..documents).filter(|document| document.wrapping_mul(2_654_435_761) % 100 < percent);
+        let dead: Vec<u32> = dead.collect();
         let begun = Instant::now();
-        let deleted = Index::with_dead_documents(vec![segment.clone()], &[dead.collect()]);
-        let deleted = deleted.expect("documents of the segment");
-        let marked = begun.elapsed().as_secs_f64();
+        let marked = DeadRows::mark(&segment, None, &dead).expect("documents of the segment");
+        let marking = begun.elapsed().as_secs_f64();
+        let path = temporary.path().join(format!("dead-{percent}"));
+        marked.write(&path).expect("a file");
+        let begun = Instant::now();
+        let opened = DeadRows::open(&path, &segment).expect("the file that was just written");
+        let deleted = Index::with_dead_rows(vec![segment.clone()], vec![Some(opened)]);
+        let deleted = deleted.expect("rows of the segment");
+        let opening = begun.elapsed().as_secs_f64() * 1e6;
+        let begun = Instant::now();
         deleted.warm();
-        let warmed = begun.elapsed().as_secs_f64() - marked;
+        let warming = begun.elapsed().as_secs_f64();
         println!(
-            "-- {percent} % of documents deleted: marked in {marked:.2} s, warmed in {warmed:.2} s"
+            "-- {percent} % of documents deleted: marked in {marking:.2} s, opened in {opening:.0} µs, warmed in {warming:.2} s"
         );
         steps(&deleted, corpus);
         println!("-- the same without, beside it");
@@ -190,7 +198,7 @@ fn walks(index: &Index, corpus: &Corpus) {
         "documents of 500 to 1,500 occurrences, cap 1,000: {} µs",
         counts.shown()
     );
-    let mut built = Times::default();
+    let (mut built, mut sorted) = (Times::default(), Times::default());
     let mut sizes = Vec::new();
     for document in 0..segment.documents() {
         let length = segment.document_span(document).len();
@@ -201,11 +209,14 @@ fn walks(index: &Index, corpus: &Corpus) {
                     .document_index(document)
                     .expect("an undamaged segment")
             });
+            let tokens = segment.extract(segment.document_span(document));
+            sorted.call(|| DocumentIndex::build(&tokens, segment.separator()));
         }
     }
     println!(
-        "index of a document of about 1,000 tokens, from the segment: {} µs ({} documents)",
+        "index of a document of about 1,000 tokens, from the segment: {} µs, from its tokens: {} µs ({} documents)",
         built.shown(),
+        sorted.shown(),
         sizes.len()
     );
 }
