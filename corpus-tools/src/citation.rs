@@ -22,8 +22,19 @@ pub struct Citation {
     pub end_char: u64,
     /// Number of the paragraph in the document; the title is 0, so quotes stand in 1 and up.
     pub paragraph: u32,
+    /// External id of the passage the paragraph came from, where the passages of a page were grouped
+    /// into one document; what gold labels speak of. Absent where nothing was grouped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passage_id: Option<String>,
     /// In how many other places of the corpus the same tokens stand. 0 until the caller counts them.
     pub other_occurrences: u64,
     /// Score the quote was chosen with. 0 until the caller sets it.
     pub score: f32,
+}
+
+impl Citation {
+    /// The id that gold labels speak of: the passage's where passages were grouped, else the document's.
+    pub fn external_id(&self) -> &str {
+        self.passage_id.as_deref().unwrap_or(&self.id)
+    }
 }

@@ -195,6 +195,9 @@ pub struct Stat {
     pub components: Vec<ComponentSize>,
 }
 
+/// So many titles are followed from one title over redirects.
+const MOST_REDIRECTS: usize = 16;
+
 struct Inner {
     dir: PathBuf,
     manifest: Manifest,
@@ -422,6 +425,88 @@ impl Index {
         Ok(None)
     }
 
+    /// The id by which gold labels name a paragraph of a live document: that of the passage it came from
+    /// where the passages of a page were grouped, else the document's own.
+    ///
+    /// # Errors
+    /// As [`Index::document`].
+    pub fn external_id(&self, document: DocumentId, paragraph: u32) -> Result<&str, IndexError> {
+        let store = self.store(document)?;
+        Ok(match store.paragraph_id(document.document, paragraph)? {
+            Some(id) => id,
+            None => store.id(document.document)?,
+        })
+    }
+
+    /// Where the text with an external id stands: a live document, and its paragraphs. For the id of a
+    /// document all of them but the title, for that of a grouped passage the passage's own.
+    ///
+    /// # Errors
+    /// A segment is damaged.
+    pub fn find_external_id(
+        &self,
+        id: &str,
+    ) -> Result<Option<(DocumentId, Range<u32>)>, IndexError> {
+        for (segment, store) in self.inner.stores.iter().enumerate() {
+            if let Some((document, paragraphs)) = store.find_passage(id)? {
+                let segment = segment as u32;
+                let document = DocumentId { segment, document };
+                if self.fm().is_live(document) {
+                    return Ok(Some((document, paragraphs)));
+                }
+            }
+        }
+        match self.document_by_external_id(id)? {
+            Some(document) => {
+                let count = self.paragraphs(document)?.len() as u32;
+                Ok(Some((document, 1..count.max(1))))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// The live documents with exactly this title, or with this alternative title: pages to which a
+    /// redirect of that title leads, over several redirects if need be.
+    ///
+    /// # Errors
+    /// A segment is damaged.
+    pub fn documents_titled(&self, title: &str) -> Result<Vec<DocumentId>, IndexError> {
+        let mut titles = vec![title.to_owned()];
+        let mut seen = 0;
+        let mut found = Vec::new();
+        while let Some(title) = titles.get(seen).cloned() {
+            seen += 1;
+            for (segment, store) in self.inner.stores.iter().enumerate() {
+                let segment = segment as u32;
+                let live = store.titled(&title)?.into_iter();
+                found.extend(
+                    live.map(|document| DocumentId { segment, document })
+                        .filter(|&document| self.fm().is_live(document)),
+                );
+                for target in store.redirect_targets(&title)? {
+                    // A chain of redirects may be a circle.
+                    if titles.len() < MOST_REDIRECTS && titles.iter().all(|seen| seen != target) {
+                        titles.push(target.to_owned());
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The alternative titles of a live document: the redirects that lead straight to its title.
+    ///
+    /// # Errors
+    /// As [`Index::document`].
+    pub fn alternative_titles(&self, document: DocumentId) -> Result<Vec<&str>, IndexError> {
+        let title = self.store(document)?.title(document.document)?;
+        let mut found = Vec::new();
+        for store in &self.inner.stores {
+            found.extend(store.alternative_titles(title)?);
+        }
+        Ok(found)
+    }
+
     /// All live documents, in order.
     pub fn documents(&self) -> impl Iterator<Item = DocumentId> + '_ {
         self.inner
@@ -512,6 +597,11 @@ impl Index {
             start_char,
             end_char: start_char + quote.chars().count() as u64,
             paragraph: paragraph.number,
+            passage_id: self
+                .store(document)?
+                .paragraph_id(document.document, paragraph.number)
+                .map_err(IndexError::from)?
+                .map(str::to_owned),
             other_occurrences: 0,
             score: 0.0,
         })
@@ -542,7 +632,7 @@ impl Index {
         for file in manifest.segments.iter().flat_map(|entry| &entry.files) {
             all += file.bytes;
             match file.name.split(['.', '/']).next().unwrap_or_default() {
-                name @ ("documents" | "text" | "lexical") => add(name, file.bytes),
+                name @ ("documents" | "text" | "names" | "lexical") => add(name, file.bytes),
                 _ => fm += file.bytes,
             }
         }

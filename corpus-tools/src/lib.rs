@@ -34,6 +34,7 @@ pub mod citation;
 pub mod index;
 pub mod lexical;
 pub mod manifest;
+pub mod names;
 pub mod reader;
 pub mod store;
 pub mod verify;

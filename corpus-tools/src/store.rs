@@ -1,6 +1,6 @@
 //! The document store of a segment: ids, titles, metadata, original texts, and where paragraphs lie.
 //!
-//! Two container files ([`fmindex::file`]), mapped and never read ahead:
+//! Two container files ([`fmindex::file`]), mapped and never read ahead (a third holds the [names](crate::names)):
 //!
 //! ```text
 //! text.bin        text             the documents' texts as the corpus gave them, one after the other
@@ -18,6 +18,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fmindex::file::{File, FileError, Section, Words, Writer};
+
+use crate::names::{Names, NamesWriter, Passage, Redirect};
 
 const DOCUMENTS_FILE: &str = "documents.bin";
 const TEXT_FILE: &str = "text.bin";
@@ -44,13 +46,13 @@ impl Paragraph {
 
 /// Mapped strings: bytes with their starts.
 #[derive(Clone, Debug)]
-struct Strings {
+pub(crate) struct Strings {
     bytes: Section,
     starts: Words<u64>,
 }
 
 impl Strings {
-    fn open(file: &File, name: &str, starts: &str) -> Result<Self, FileError> {
+    pub fn open(file: &File, name: &str, starts: &str) -> Result<Self, FileError> {
         let strings = Self {
             bytes: file.section(name)?,
             starts: file.section(starts)?.u64s()?,
@@ -66,11 +68,11 @@ impl Strings {
         Ok(strings)
     }
 
-    fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.starts.len() - 1
     }
 
-    fn get(&self, index: u32) -> Result<&str, FileError> {
+    pub fn get(&self, index: u32) -> Result<&str, FileError> {
         let index = index as usize;
         let bounds = self.starts.get(index).zip(self.starts.get(index + 1));
         bounds
@@ -110,6 +112,7 @@ pub struct Store {
     texts: Strings,
     documents: File,
     text: File,
+    names: Option<Names>,
 }
 
 impl Store {
@@ -120,7 +123,8 @@ impl Store {
     pub fn open(dir: &Path) -> Result<Self, FileError> {
         let documents = File::open(&dir.join(DOCUMENTS_FILE), DOCUMENTS_KIND)?;
         let text = File::open(&dir.join(TEXT_FILE), TEXT_KIND)?;
-        let store = Self {
+        let mut store = Self {
+            names: None,
             ids: Strings::open(&documents, "ids", "id_starts")?,
             titles: Strings::open(&documents, "titles", "title_starts")?,
             metadata: Strings::open(&documents, "metadata", "metadata_starts")?,
@@ -146,6 +150,7 @@ impl Store {
             let what = "its sections speak of different numbers of documents or paragraphs";
             return Err(damaged(&store.documents, what));
         }
+        store.names = Names::open(dir, store.documents())?;
         Ok(store)
     }
 
@@ -222,6 +227,91 @@ impl Store {
         Ok(None)
     }
 
+    /// The external id that a paragraph has of its own: that of the passage it came from, where the
+    /// passages of a page were grouped into one document. `None` for a title, and where nothing was grouped.
+    ///
+    /// # Errors
+    /// The file is damaged; as for all that follow.
+    pub fn paragraph_id(&self, document: u32, paragraph: u32) -> Result<Option<&str>, FileError> {
+        match &self.names {
+            Some(names) => names.paragraph_id(document, paragraph),
+            None => Ok(None),
+        }
+    }
+
+    /// The passages that were grouped into a document, in order; empty if it was not grouped.
+    ///
+    /// # Errors
+    /// As [`Store::paragraph_id`].
+    pub fn passages(&self, document: u32) -> Result<Vec<Passage>, FileError> {
+        match &self.names {
+            Some(names) => names.passages(document),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The document and the paragraphs of the passage whose external id is `id`.
+    ///
+    /// # Errors
+    /// As [`Store::paragraph_id`].
+    pub fn find_passage(&self, id: &str) -> Result<Option<(u32, Range<u32>)>, FileError> {
+        let Some((document, first, next)) = self
+            .names
+            .as_ref()
+            .map(|names| names.find_passage(id))
+            .transpose()?
+            .flatten()
+        else {
+            return Ok(None);
+        };
+        let end = match next {
+            Some(next) => next,
+            None => self.paragraphs(document)?.len() as u32,
+        };
+        Ok(Some((document, first..end.max(first))))
+    }
+
+    /// The documents with exactly this title.
+    ///
+    /// # Errors
+    /// As [`Store::paragraph_id`].
+    pub fn titled(&self, title: &str) -> Result<Vec<u32>, FileError> {
+        match &self.names {
+            Some(names) => names.titled(title, |document| self.title(document)),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The titles to which `title` leads by redirects that stand in this segment; the pages may lie in others.
+    ///
+    /// # Errors
+    /// As [`Store::paragraph_id`].
+    pub fn redirect_targets(&self, title: &str) -> Result<Vec<&str>, FileError> {
+        match &self.names {
+            Some(names) => names.targets(title),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The alternative titles of the title `target` that stand in this segment, in order.
+    ///
+    /// # Errors
+    /// As [`Store::paragraph_id`].
+    pub fn alternative_titles(&self, target: &str) -> Result<Vec<&str>, FileError> {
+        match &self.names {
+            Some(names) => names.alternatives(target),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// All redirects of the segment, by target and title.
+    ///
+    /// # Errors
+    /// As [`Store::paragraph_id`], for each.
+    pub fn redirects(&self) -> impl Iterator<Item = Result<Redirect, FileError>> + '_ {
+        self.names.iter().flat_map(Names::redirects)
+    }
+
     /// The paragraphs of a document; the first is the title.
     ///
     /// # Errors
@@ -291,29 +381,54 @@ impl Store {
         if tokens != self.tokens() {
             return Err(damaged(&self.documents, "token starts do not add up"));
         }
+        if let Some(names) = &self.names {
+            names.verify(|document| self.title(document))?;
+        }
         Ok(())
     }
 
     /// The files and their sizes in bytes.
-    pub fn files(&self) -> [(PathBuf, u64); 2] {
-        [&self.documents, &self.text].map(|file| (file.path().to_owned(), file.size()))
+    pub fn files(&self) -> Vec<(PathBuf, u64)> {
+        [&self.documents, &self.text]
+            .map(|file| (file.path().to_owned(), file.size()))
+            .into_iter()
+            .chain(self.names.as_ref().map(Names::file))
+            .collect()
     }
 }
 
 /// Strings on their way into a file.
 #[derive(Default)]
-struct Column {
+pub(crate) struct Column {
     bytes: Vec<u8>,
     starts: Vec<u64>,
 }
 
 impl Column {
-    fn push(&mut self, text: &str) {
+    pub fn push(&mut self, text: &str) {
         self.starts.push(self.bytes.len() as u64);
         self.bytes.extend_from_slice(text.as_bytes());
     }
 
-    fn write(mut self, writer: &mut Writer, name: &str, starts: &str) -> Result<(), FileError> {
+    fn get(&self, index: u32) -> &[u8] {
+        let start = self.starts[index as usize] as usize;
+        let next = self.starts.get(index as usize + 1);
+        &self.bytes[start..next.map_or(self.bytes.len(), |&end| end as usize)]
+    }
+
+    /// The numbers of the strings in the order of the strings.
+    pub fn order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.starts.len() as u32).collect();
+        order.sort_unstable_by(|&a, &b| (self.get(a), a).cmp(&(self.get(b), b)));
+        order
+    }
+
+    /// Bytes of memory taken.
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity() + self.starts.capacity() * size_of::<u64>()
+    }
+
+    pub fn write(mut self, writer: &mut Writer, name: &str, starts: &str) -> Result<(), FileError> {
         self.starts.push(self.bytes.len() as u64);
         writer.section(name, &self.bytes)?;
         writer.begin(starts)?;
@@ -332,6 +447,8 @@ pub(crate) struct NewDocument<'a> {
     pub paragraphs: &'a [Range<u32>],
     /// Tokens of each paragraph, the separator left out.
     pub token_counts: &'a [u32],
+    /// External ids of paragraphs, where passages were grouped.
+    pub passages: &'a [Passage],
 }
 
 /// Writes the store of one segment, document by document.
@@ -348,6 +465,7 @@ pub(crate) struct StoreWriter {
     byte_ends: Vec<u32>,
     token_starts: Vec<u32>,
     tokens: u32,
+    names: NamesWriter,
 }
 
 impl StoreWriter {
@@ -368,11 +486,18 @@ impl StoreWriter {
             byte_ends: Vec::new(),
             token_starts: Vec::new(),
             tokens: 0,
+            names: NamesWriter::default(),
         })
+    }
+
+    /// A redirect to a page of this or of another segment.
+    pub fn redirect(&mut self, redirect: Redirect) {
+        self.names.redirect(redirect);
     }
 
     /// Appends a document. The caller keeps the segment below 2³¹ tokens.
     pub fn push(&mut self, document: &NewDocument<'_>) -> Result<(), FileError> {
+        self.names.passages(self.documents(), document.passages);
         self.text.write(document.text.as_bytes())?;
         self.text_starts.push(self.text_bytes);
         self.text_bytes += document.text.len() as u64;
@@ -407,16 +532,13 @@ impl StoreWriter {
     /// Bytes of memory taken so far.
     pub fn memory(&self) -> u64 {
         let columns = [&self.ids, &self.titles, &self.metadata];
-        let strings: usize = columns
-            .map(|column| column.bytes.capacity() + column.starts.capacity() * 8)
-            .iter()
-            .sum();
+        let strings: usize = columns.map(Column::memory).iter().sum();
         let words = self.text_starts.capacity() * 8
             + (self.byte_starts.capacity() * 3 + self.paragraphs.capacity() * 2) * 4;
-        (strings + words) as u64
+        (strings + words + self.names.memory()) as u64
     }
 
-    /// Writes what is held and finishes both files.
+    /// Writes what is held and finishes the files.
     pub fn finish(mut self) -> Result<(), FileError> {
         self.text_starts.push(self.text_bytes);
         self.text.begin("starts")?;
@@ -425,13 +547,10 @@ impl StoreWriter {
 
         self.paragraphs.push(self.byte_starts.len() as u32);
         self.token_starts.push(self.tokens);
-        let id = |document: u32| {
-            let start = self.ids.starts[document as usize] as usize;
-            let next = self.ids.starts.get(document as usize + 1);
-            &self.ids.bytes[start..next.map_or(self.ids.bytes.len(), |&end| end as usize)]
-        };
-        let mut id_order: Vec<u32> = (0..self.ids.starts.len() as u32).collect();
-        id_order.sort_unstable_by(|&a, &b| id(a).cmp(id(b)));
+        let id_order = self.ids.order();
+        if let Some(dir) = self.path.parent() {
+            self.names.finish(dir, &self.titles)?;
+        }
 
         let mut writer = Writer::create(&self.path, DOCUMENTS_KIND)?;
         self.ids.write(&mut writer, "ids", "id_starts")?;

@@ -14,7 +14,7 @@ use crate::manifest::{LEXICAL_FOLDER, MANIFEST_FILE, SEGMENTS_FOLDER, TOKENIZER_
 const LOCK_FILE: &str = "writer.lock";
 
 /// First parts of the names of the files of a segment.
-const SEGMENT_FILES: [&str; 4] = ["fm", "documents", "text", "document-fm"];
+const SEGMENT_FILES: [&str; 5] = ["fm", "documents", "text", "names", "document-fm"];
 
 /// A folder claimed for a build. Dropped without [`Folder::keep`], it is emptied, and removed if the
 /// build or one before it made it.

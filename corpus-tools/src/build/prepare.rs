@@ -8,7 +8,8 @@ use rayon::prelude::*;
 use crate::analysis::Analyser;
 use crate::canonical::{canonical_text, paragraphs};
 use crate::lexical::{AnalysedDocument, analyse_document};
-use crate::reader::{BadRecord, Record};
+use crate::names::Passage;
+use crate::reader::{BadRecord, Part, Record};
 
 /// A document ready to be written.
 pub(super) struct Prepared {
@@ -19,6 +20,8 @@ pub(super) struct Prepared {
     pub paragraphs: Vec<Range<u32>>,
     /// Tokens of each paragraph, the separator left out.
     pub token_counts: Vec<u32>,
+    /// External ids of paragraphs, where passages were grouped.
+    pub passages: Vec<Passage>,
     /// The tokens of all paragraphs, each closed by the separator.
     pub tokens: Vec<u32>,
     pub analysed: AnalysedDocument,
@@ -86,6 +89,7 @@ pub(super) fn prepare(
             };
             Ok(Prepared {
                 metadata,
+                passages: passages(&record, &lines.spans),
                 paragraphs: lines.spans,
                 token_counts: ids.iter().map(|ids| ids.len() as u32).collect(),
                 tokens,
@@ -111,6 +115,17 @@ fn canonical_lines(record: &Record) -> Result<Lines, BadRecord> {
         spans.push(span.start as u32..span.end as u32);
     }
     Ok(Lines { spans, texts })
+}
+
+/// The passages of a record by the numbers of their first paragraphs.
+fn passages(record: &Record, paragraphs: &[Range<u32>]) -> Vec<Passage> {
+    let passage = |part: &Part| Passage {
+        id: part.id.clone(),
+        first_paragraph: 1 + paragraphs[1..]
+            .partition_point(|span| (span.start as usize) < part.start)
+            as u32,
+    };
+    record.parts.iter().map(passage).collect()
 }
 
 /// Whether the tokens, joined, are exactly `text`.

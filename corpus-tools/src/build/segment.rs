@@ -51,6 +51,9 @@ impl SegmentBuilder {
 
     /// Appends a document; the caller keeps the segment within its limits.
     pub fn push(&mut self, document: Prepared) -> Result<(), FileError> {
+        for redirect in document.record.redirects {
+            self.store.redirect(redirect);
+        }
         self.document_starts.push(self.tokens.len() as u32);
         self.tokens.extend_from_slice(&document.tokens);
         self.store.push(&NewDocument {
@@ -60,6 +63,7 @@ impl SegmentBuilder {
             metadata: &document.metadata,
             paragraphs: &document.paragraphs,
             token_counts: &document.token_counts,
+            passages: &document.passages,
         })?;
         self.lexical.push(document.analysed)
     }

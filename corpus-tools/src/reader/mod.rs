@@ -15,6 +15,8 @@ use std::vec;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::names::Redirect;
+
 use source::{Line, Source};
 use wiki_summaries::WikiSummaries;
 
@@ -68,6 +70,17 @@ impl fmt::Display for Place {
     }
 }
 
+/// A passage that was grouped into a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// External id of the passage.
+    pub id: String,
+    /// Byte of the document's text at which it begins.
+    pub start: usize,
+    /// Where it stands.
+    pub place: Place,
+}
+
 /// A document as a corpus gives it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
@@ -79,8 +92,27 @@ pub struct Record {
     pub text: String,
     /// All other fields.
     pub metadata: Map<String, Value>,
-    /// Where it stands.
+    /// Where it stands; of a grouped document its first passage.
     pub place: Place,
+    /// The passages it was put together from; empty if it was not.
+    pub parts: Vec<Part>,
+    /// Redirects that stand in the corpus before the next record; they may lead to any page.
+    pub redirects: Vec<Redirect>,
+}
+
+impl Record {
+    /// A record of these fields, without metadata.
+    pub(crate) fn new(id: String, title: String, text: String, place: Place) -> Self {
+        Self {
+            id,
+            title,
+            text,
+            metadata: Map::new(),
+            place,
+            parts: Vec::new(),
+            redirects: Vec::new(),
+        }
+    }
 }
 
 /// A record that was left out.

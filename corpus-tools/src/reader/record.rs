@@ -51,11 +51,8 @@ pub(super) fn from_json(line: &str, place: &Place) -> Result<Record, String> {
         Some((name, other)) => return Err(wrong(name, "a string", &other)),
     };
     Ok(Record {
-        id,
-        title,
-        text,
         metadata: fields,
-        place: place.clone(),
+        ..Record::new(id, title, text, place.clone())
     })
 }
 

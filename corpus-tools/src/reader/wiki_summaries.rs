@@ -86,10 +86,7 @@ fn summary(key: String, value: Value, place: &Place) -> Result<Record, String> {
         _ => key.clone(),
     };
     Ok(Record {
-        id: key,
-        title,
-        text,
         metadata: fields,
-        place: place.clone(),
+        ..Record::new(key, title, text, place.clone())
     })
 }
