@@ -2,22 +2,16 @@
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use corpus_tools::questions::{self, Question};
+use corpus_tools::reader::Input;
 use decoder::{Answer, Engine, Settings};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::{Outcome, interrupt, terminal};
-
-/// A question with its id.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Question {
-    id: String,
-    question: String,
-}
 
 /// One line of the output.
 #[derive(Debug, Serialize, Deserialize)]
@@ -153,47 +147,11 @@ impl Batch {
     }
 }
 
-/// Reads JSON Lines `{"id","question"}`; a line without an id gets its number.
+/// Reads a question set of any known format; a bad record is refused, since nobody would miss its answer.
 fn read_questions(path: &Path) -> anyhow::Result<Vec<Question>> {
-    let shown = path.display();
-    let input: Box<dyn BufRead> = if path == Path::new("-") {
-        Box::new(BufReader::new(std::io::stdin()))
-    } else {
-        let file =
-            File::open(path).with_context(|| format!("{shown}: cannot open the questions"))?;
-        Box::new(BufReader::new(file))
-    };
-    let mut questions = Vec::new();
-    let mut ids = HashSet::new();
-    for (number, line) in input.lines().enumerate() {
-        let number = number + 1;
-        let line = line.with_context(|| format!("{shown}:{number}: cannot read"))?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let value: Value = serde_json::from_str(&line)
-            .with_context(|| format!("{shown}:{number}: expected one JSON object a line"))?;
-        let Some(question) = value["question"]
-            .as_str()
-            .filter(|question| !question.trim().is_empty())
-        else {
-            bail!("{shown}:{number}: expected a field \"question\" that holds a question");
-        };
-        let id = match &value["id"] {
-            Value::String(id) => id.clone(),
-            Value::Number(id) => id.to_string(),
-            _ => number.to_string(),
-        };
-        if !ids.insert(id.clone()) {
-            bail!("{shown}:{number}: the question id {id:?} was seen before; ids must be unique");
-        }
-        questions.push(Question {
-            id,
-            question: question.to_owned(),
-        });
+    let set = questions::read(&Input::named(path))?;
+    if let Some(bad) = set.bad.first() {
+        bail!("{bad}");
     }
-    if questions.is_empty() {
-        bail!("{shown}: holds no question; expected JSON Lines {{\"id\",\"question\"}}");
-    }
-    Ok(questions)
+    Ok(set.questions)
 }

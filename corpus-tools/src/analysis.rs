@@ -42,7 +42,7 @@ pub struct Word<'a> {
     pub written: &'a str,
 }
 
-fn is_spaceless(c: char) -> bool {
+pub(crate) fn is_spaceless(c: char) -> bool {
     c >= '\u{0E00}'
         && matches!(u32::from(c),
         0x0E00..=0x0EFF      // Thai, Lao

@@ -5,6 +5,9 @@
 //! [`mod@verify`] checks every byte, and [`Index::cite`] leads a span of tokens back to the original
 //! text. [`lexical`] is BM25 over the documents, [`bm25`] its formula, [`analysis`] its words.
 //!
+//! For evaluations: [`questions`] reads question sets, [`metrics`] scores answers and rankings, [`runs`]
+//! writes and reads TREC, DPR and KILT files.
+//!
 //! ```no_run
 //! use corpus_tools::reader::Input;
 //! use corpus_tools::{BuildOptions, Index, build};
@@ -34,8 +37,11 @@ pub mod citation;
 pub mod index;
 pub mod lexical;
 pub mod manifest;
+pub mod metrics;
 pub mod names;
+pub mod questions;
 pub mod reader;
+pub mod runs;
 pub mod store;
 pub mod verify;
 

@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::names::Redirect;
 
+pub(crate) use source::decompressed;
 use source::{Line, Source};
 use wiki_summaries::WikiSummaries;
 

@@ -174,7 +174,7 @@ impl Source {
 }
 
 /// Recognises gzip, Zstandard and bzip2 by their first bytes, many members included.
-fn decompressed<R: Read + Send + 'static>(
+pub(crate) fn decompressed<R: Read + Send + 'static>(
     mut raw: BufReader<R>,
 ) -> io::Result<Box<dyn BufRead + Send>> {
     let head = raw.fill_buf()?;

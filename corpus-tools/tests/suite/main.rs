@@ -6,4 +6,7 @@ mod citing;
 mod common;
 mod damage;
 mod lexical;
+mod metrics;
+mod questions;
 mod readers;
+mod runs;
