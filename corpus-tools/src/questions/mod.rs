@@ -166,6 +166,22 @@ pub fn read(input: &Input) -> Result<QuestionSet, QuestionsError> {
     })
 }
 
+/// A seeded sample: the questions by rising XXH3 of their id under `seed`, the first `limit` of them. A larger limit
+/// begins with the smaller one's questions, and whatever the set is cut to, the sample is a random one.
+pub fn sample(questions: &[Question], limit: Option<usize>, seed: u64) -> Vec<&Question> {
+    let mut drawn: Vec<&Question> = questions.iter().collect();
+    let key = |question: &&Question| {
+        let id = question.id.as_bytes();
+        (
+            xxhash_rust::xxh3::xxh3_64_with_seed(id, seed),
+            question.id.clone(),
+        )
+    };
+    drawn.sort_by_cached_key(key);
+    drawn.truncate(limit.unwrap_or(usize::MAX));
+    drawn
+}
+
 fn read_lines(reader: Box<dyn BufRead + Send>, collected: &mut Collected) {
     let mut lines = Lines::new(reader);
     while let Some((number, line)) = lines.next_line() {

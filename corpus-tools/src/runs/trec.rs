@@ -21,6 +21,17 @@ pub struct TrecQuery {
     pub documents: Vec<(String, f64)>,
 }
 
+/// A judgement of qrels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// The question's id.
+    pub query: String,
+    /// The document's id.
+    pub document: String,
+    /// Above 0 where the document is relevant.
+    pub relevance: i64,
+}
+
 /// Writes a run under the name `tag`. A document that stands twice for a question is written at its
 /// first place.
 ///
@@ -55,13 +66,15 @@ pub fn write_run(path: &Path, tag: &str, queries: &[TrecQuery]) -> Result<(), Ru
 /// The file cannot be opened or read.
 pub fn read_run(path: &Path) -> Result<(String, Vec<TrecQuery>, Vec<BadRecord>), RunError> {
     let mut tag = String::new();
-    let mut ranked: Vec<(String, Vec<(u64, String, f64)>)> = Vec::new();
+    let mut queries: Vec<TrecQuery> = Vec::new();
+    // The ranks of the documents of each.
+    let mut ranks: Vec<Vec<u64>> = Vec::new();
     let mut places = std::collections::HashMap::new();
     let bad = read_columns(path, |columns| {
         let [query, _, id, rank, score, run] = columns else {
             return Err(format!("{} columns instead of 6", columns.len()));
         };
-        let rank = rank
+        let rank: u64 = rank
             .parse()
             .map_err(|_| format!("the rank {rank:?} is not a whole number"))?;
         let score = score
@@ -71,23 +84,19 @@ pub fn read_run(path: &Path) -> Result<(String, Vec<TrecQuery>, Vec<BadRecord>),
             tag = plain(run);
         }
         let at = *places.entry((*query).to_owned()).or_insert_with(|| {
-            ranked.push((plain(query), Vec::new()));
-            ranked.len() - 1
+            queries.push(TrecQuery {
+                id: plain(query),
+                documents: Vec::new(),
+            });
+            ranks.push(Vec::new());
+            queries.len() - 1
         });
-        ranked[at].1.push((rank, plain(id), score));
+        // Files are in the order of ranks almost always; then this puts at the end.
+        let place = ranks[at].partition_point(|&before| before <= rank);
+        ranks[at].insert(place, rank);
+        queries[at].documents.insert(place, (plain(id), score));
         Ok(())
     })?;
-    let queries = ranked
-        .into_iter()
-        .map(|(id, mut documents)| {
-            documents.sort_by_key(|&(rank, _, _)| rank);
-            let documents = documents
-                .into_iter()
-                .map(|(_, id, score)| (id, score))
-                .collect();
-            TrecQuery { id, documents }
-        })
-        .collect();
     Ok((tag, queries, bad))
 }
 
@@ -106,11 +115,11 @@ pub fn write_qrels(path: &Path, questions: &[&Question]) -> Result<(), RunError>
     write_whole(path, text.as_bytes())
 }
 
-/// Reads qrels as `(question, document, relevance)` in the order of the file, and what was left out.
+/// Reads qrels in the order of the file; and what was left out.
 ///
 /// # Errors
 /// The file cannot be opened or read.
-pub fn read_qrels(path: &Path) -> Result<(Vec<(String, String, i64)>, Vec<BadRecord>), RunError> {
+pub fn read_qrels(path: &Path) -> Result<(Vec<Judgement>, Vec<BadRecord>), RunError> {
     let mut judged = Vec::new();
     let bad = read_columns(path, |columns| {
         let [query, _, id, relevance] = columns else {
@@ -119,7 +128,11 @@ pub fn read_qrels(path: &Path) -> Result<(Vec<(String, String, i64)>, Vec<BadRec
         let relevance = relevance
             .parse()
             .map_err(|_| format!("the relevance {relevance:?} is not a whole number"))?;
-        judged.push((plain(query), plain(id), relevance));
+        judged.push(Judgement {
+            query: plain(query),
+            document: plain(id),
+            relevance,
+        });
         Ok(())
     })?;
     Ok((judged, bad))

@@ -206,8 +206,9 @@ fn as_ir_measures_and_pytrec_eval() {
     let (qrels, bad_qrels) = trec::read_qrels(&data("witness.qrels")).unwrap();
     assert!(bad.is_empty() && bad_qrels.is_empty());
     let mut gold: HashMap<String, Vec<String>> = HashMap::new();
-    for (query, document, _) in qrels {
-        gold.entry(query).or_default().push(document);
+    for judgement in qrels {
+        let documents = gold.entry(judgement.query).or_default();
+        documents.push(judgement.document);
     }
     let expected = json("witness.json");
     let mut sums: HashMap<String, f64> = HashMap::new();

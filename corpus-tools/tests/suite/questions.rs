@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use corpus_tools::questions::{QuestionSet, QuestionsError, read};
+use corpus_tools::questions::{QuestionSet, QuestionsError, read, sample};
 use corpus_tools::reader::Input;
 
 use crate::common;
@@ -257,4 +257,31 @@ fn the_real_sets() {
         total += set.questions.len();
     }
     assert_eq!(total, 3190);
+}
+
+#[test]
+fn samples_are_seeded_and_grow() {
+    let text: String = (0..200)
+        .map(|number| format!("{{\"id\":\"{number}\",\"question\":\"who?\"}}\n"))
+        .collect();
+    let set = read_text("set.jsonl", text);
+    let ids = |limit, seed| -> Vec<String> {
+        let drawn = sample(&set.questions, limit, seed);
+        drawn.iter().map(|question| question.id.clone()).collect()
+    };
+    let all = ids(None, 1);
+    assert_eq!(all.len(), 200);
+    assert_eq!(ids(Some(20), 1), all[..20]);
+    assert_eq!(ids(Some(500), 1), all);
+    assert_ne!(ids(Some(20), 2), all[..20]);
+    // The order of the file has no part in it.
+    let mut turned = set.questions.clone();
+    turned.reverse();
+    let drawn = sample(&turned, Some(20), 1);
+    assert!(
+        drawn
+            .iter()
+            .zip(&all)
+            .all(|(question, id)| question.id == *id)
+    );
 }

@@ -89,8 +89,11 @@ fn qrels_hold_every_gold_document_once() {
     trec::write_qrels(&path, &[&question, &without]).unwrap();
     let (judged, bad) = trec::read_qrels(&path).unwrap();
     assert!(bad.is_empty());
+    let judged: Vec<(&str, &str, i64)> = judged
+        .iter()
+        .map(|one| (one.query.as_str(), one.document.as_str(), one.relevance))
+        .collect();
     let expected = [("q", "a", 1), ("q", "b c", 1)];
-    let expected = expected.map(|(query, id, relevance)| (query.into(), id.into(), relevance));
     assert_eq!(judged, expected);
 }
 
