@@ -32,7 +32,9 @@ pub struct Trace {
     pub clues: Vec<Clue>,
     /// The strongest terms of the question, looked up beside the clues.
     pub auxiliary_clues: Vec<String>,
-    /// The candidates, best first.
+    /// Titles named in the question.
+    pub titles: Vec<String>,
+    /// The candidates, best first; then those that evidence led to.
     pub candidates: Vec<CandidateTrace>,
     /// The windows that were scored, best first.
     pub windows: Vec<WindowTrace>,
@@ -57,6 +59,10 @@ pub struct CandidateTrace {
     pub clue_rank: Option<usize>,
     /// Rank in the lexical ranking, from 1.
     pub lexical_rank: Option<usize>,
+    /// Rank among the documents whose title is named in the question, from 1.
+    pub title_rank: Option<usize>,
+    /// The document (external id) whose quoted text names this one's title, where that raised it.
+    pub named_in: Option<String>,
 }
 
 /// A window in a trace.
@@ -70,7 +76,9 @@ pub struct WindowTrace {
     pub end: u32,
     /// The scorer's number.
     pub score: f32,
-    /// The number scaled to [0, 1].
+    /// What BM25, titles and hops added to the scaled number.
+    pub bonus: f32,
+    /// Both together, scaled to [0, 1].
     pub relevance: f32,
 }
 

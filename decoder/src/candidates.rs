@@ -11,7 +11,8 @@ use models::tokenizer::Tokenizer;
 use crate::scorer::WindowText;
 use crate::sentences;
 
-/// One document that evidence may come from.
+/// One document that evidence may come from. A clone shares the index.
+#[derive(Clone)]
 pub struct Candidate {
     /// Which document.
     pub document: DocumentId,
@@ -131,8 +132,9 @@ fn starts_in(tokens: &[u32], tokenizer: &Tokenizer) -> impl Iterator<Item = u32>
     }
     for start in starts {
         let token = borders.partition_point(|&border| border <= start) - 1;
-        let in_front = &bytes[borders[token]..start];
-        if token > 0 && in_front.iter().all(|byte| *byte == b' ') {
+        let blank = |bytes: &[u8]| bytes.iter().all(|byte| *byte == b' ');
+        // The space in front of a paragraph can be a token of its own; the first sentence has begun there.
+        if token > 0 && blank(&bytes[borders[token]..start]) && !blank(&bytes[..start]) {
             found.push(token as u32);
         }
     }

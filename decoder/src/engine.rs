@@ -1,24 +1,23 @@
 //! The engine: question → clues → candidates → windows → evidence → answer.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::time::Instant;
 
 use corpus_tools::{Index, IndexError};
-use fmindex::{DocumentId, DocumentIndex, FileError};
+use fmindex::{DocumentId, FileError};
 use models::ModelError;
 use models::chat::Message;
 use models::language_model::{Cache, LanguageModel};
 use models::tokenizer::Tokenizer;
 
 use crate::answer::{Answer, CandidateTrace, Milliseconds, Trace, WindowTrace};
-use crate::candidates::{self, Candidate};
 use crate::evidence::EvidenceWriter;
 use crate::prompt::{self, Line};
-use crate::scorer::{ScorerError, WindowScorer, WindowText};
+use crate::retrieval::{Rankings, Retriever};
+use crate::scorer::{ScorerError, WindowScorer};
 use crate::session::{ModelSource, Session};
 use crate::settings::{AnswerPrompt, Settings};
-use crate::windows::{self, ClueOccurrence, Window};
-use crate::{clues, fusion, spelling, stages};
+use crate::{stages, windows};
 
 /// Why a question could not be answered.
 #[derive(Debug, thiserror::Error)]
@@ -139,51 +138,32 @@ impl<'a> Engine<'a> {
         milliseconds.clues = lap();
 
         let fm = self.index.fm();
-        let (clues, by_clues) =
-            clues::rank_documents(fm, self.tokenizer(), &phrases, &settings.clues);
-        let by_clues: Vec<DocumentId> =
-            by_clues.into_iter().map(|(document, _)| document).collect();
-        let lexical = self.index.lexical();
-        let by_words: Vec<DocumentId> = lexical
-            .search(question, settings.candidates.most)?
-            .into_iter()
-            .map(|(document, _)| document)
-            .collect();
-        let mut fused = fusion::reciprocal_rank(
-            settings.candidates.fusion_k,
-            &[
-                (settings.candidates.clue_weight, by_clues.clone()),
-                (settings.candidates.lexical_weight, by_words.clone()),
-            ],
+        let mut retriever = Retriever::new(
+            self.index,
+            self.tokenizer(),
+            self.scorer,
+            settings,
+            question,
         );
-        fused.truncate(settings.candidates.most);
-        let candidates = fused
-            .iter()
-            .map(|&(document, score)| self.candidate(document, score))
-            .collect::<Result<Vec<_>, _>>()?;
-        let auxiliary: Vec<String> = lexical
-            .question_terms(question)?
-            .into_iter()
-            .filter(|term| term.documents > 0)
-            .map(|term| term.written)
-            .take(settings.clues.auxiliary)
-            .collect();
+        let rankings = retriever.rankings(&phrases)?;
         milliseconds.candidates = lap();
         self.check_interrupt()?;
 
-        let windows = self.windows(question, &candidates, &phrases, &auxiliary, settings)?;
+        let (candidates, windows) = retriever.first_round(&rankings)?;
         milliseconds.windows = lap();
         self.check_interrupt()?;
 
         let mut refused = Vec::new();
         let mut evidence = Vec::new();
-        let mut writer = EvidenceWriter::new(&candidates, &windows, &settings.evidence, self.close);
+        let mut writer = EvidenceWriter::new(candidates, windows, &settings.evidence, self.close);
+        // By candidate that a piece of evidence led to, the id of the document that the piece is from.
+        let mut led_to: HashMap<u32, String> = HashMap::new();
         let mut turned_to_answer = false;
-        while evidence.len() + refused.len() < settings.evidence.most {
+        while evidence.len() < settings.evidence.most {
             let Some(opening) = writer.next_opening() else {
                 break;
             };
-            let enough = evidence.len() + refused.len() >= settings.evidence.least;
+            let enough = evidence.len() >= settings.evidence.least;
             let choices: &[Line] = if enough {
                 &[Line::Evidence, Line::Answer]
             } else {
@@ -195,14 +175,14 @@ impl<'a> Engine<'a> {
                 turned_to_answer = true;
                 break;
             }
-            let member = windows[opening.window].member;
-            let note = prompt::title_note(&candidates[member as usize].title);
+            let member = writer.windows()[opening.window].member;
+            let note = prompt::title_note(&writer.candidates()[member as usize].title);
             session.push(&self.tokenizer().encode_text(&note));
             let Some(piece) = writer.write(&mut session, &opening)? else {
                 session.rollback(session.tokens().len() - before);
                 continue;
             };
-            let candidate = &candidates[piece.member as usize];
+            let candidate = &writer.candidates()[piece.member as usize];
             match self
                 .index
                 .cite(self.tokenizer(), candidate.document, piece.span.clone())
@@ -212,13 +192,29 @@ impl<'a> Engine<'a> {
                         &candidate.tokens()[piece.span.start as usize..piece.span.end as usize];
                     citation.other_occurrences = fm.count(&fm.range(tokens)).saturating_sub(1);
                     citation.score = piece.relevance;
+                    if evidence.len() < settings.hops.pieces
+                        && evidence.len() + 1 < settings.evidence.most
+                    {
+                        let before = lap();
+                        let quote = &citation.quote;
+                        let raised = retriever.hop(quote, piece.member, &rankings, &mut writer)?;
+                        for member in raised {
+                            let from = led_to.entry(member);
+                            from.or_insert_with(|| citation.id.clone());
+                        }
+                        milliseconds.evidence += before;
+                        milliseconds.windows += lap();
+                    }
                     evidence.push(citation);
                 }
-                Err(error) => refused.push(error.to_string()),
+                Err(error) => {
+                    refused.push(error.to_string());
+                    session.rollback(session.tokens().len() - before);
+                }
             }
             self.check_interrupt()?;
         }
-        milliseconds.evidence = lap();
+        milliseconds.evidence += lap();
 
         let mut cost = session.cost();
         let mut answer = String::new();
@@ -254,41 +250,14 @@ impl<'a> Engine<'a> {
         }
         milliseconds.answer = lap();
 
-        let rank = |ranking: &[DocumentId], document| {
-            ranking
-                .iter()
-                .position(|&other| other == document)
-                .map(|at| at + 1)
-        };
         let trace = Trace {
             model: self.model.name().to_owned(),
             settings: settings.clone(),
-            clues,
-            auxiliary_clues: auxiliary,
-            candidates: candidates
-                .iter()
-                .map(|candidate| CandidateTrace {
-                    id: candidate.id.clone(),
-                    title: candidate.title.clone(),
-                    score: candidate.score,
-                    clue_rank: rank(&by_clues, candidate.document),
-                    lexical_rank: rank(&by_words, candidate.document),
-                })
-                .collect(),
-            windows: windows
-                .iter()
-                .filter_map(|window| {
-                    let id = candidates[window.member as usize].id.clone();
-                    let (start, end, relevance) = (window.start, window.end, window.relevance);
-                    window.score.map(|score| WindowTrace {
-                        id,
-                        start,
-                        end,
-                        score,
-                        relevance,
-                    })
-                })
-                .collect(),
+            auxiliary_clues: rankings.auxiliary.clone(),
+            titles: rankings.titles.iter().map(|title| title.name.clone()).collect(),
+            candidates: candidate_traces(&writer, &rankings, &led_to),
+            windows: window_traces(&writer),
+            clues: rankings.clues,
             refused,
             cost,
             milliseconds,
@@ -341,85 +310,43 @@ impl<'a> Engine<'a> {
         }
         Ok(phrases)
     }
+}
 
-    fn candidate(&self, document: DocumentId, score: f64) -> Result<Candidate, EngineError> {
-        let fm = self.index.fm();
-        let tokens = fm.extract(document, 0..fm.document_length(document));
-        let index = Arc::new(DocumentIndex::build(&tokens, fm.separator()));
-        let stored = self.index.document(document)?;
-        let names = (stored.id.to_owned(), stored.title.to_owned());
-        Ok(Candidate::new(
-            document,
-            names,
+fn candidate_traces(
+    writer: &EvidenceWriter<'_>,
+    rankings: &Rankings,
+    led_to: &HashMap<u32, String>,
+) -> Vec<CandidateTrace> {
+    let rank = |ranking: &[DocumentId], document| {
+        let at = ranking.iter().position(|&other| other == document);
+        at.map(|at| at + 1)
+    };
+    let candidates = writer.candidates().iter().zip(0u32..);
+    candidates
+        .map(|(candidate, member)| CandidateTrace {
+            id: candidate.id.clone(),
+            title: candidate.title.clone(),
+            score: candidate.score,
+            clue_rank: rank(&rankings.by_clues, candidate.document),
+            lexical_rank: rank(&rankings.by_words, candidate.document),
+            title_rank: rank(&rankings.by_titles, candidate.document),
+            named_in: led_to.get(&member).cloned(),
+        })
+        .collect()
+}
+
+fn window_traces(writer: &EvidenceWriter<'_>) -> Vec<WindowTrace> {
+    let mut windows = writer.windows().to_vec();
+    windows::rank(&mut windows);
+    let scored = windows.iter().filter_map(|window| Some((window, window.score?)));
+    scored
+        .map(|(window, score)| WindowTrace {
+            id: writer.candidates()[window.member as usize].id.clone(),
+            start: window.start,
+            end: window.end,
             score,
-            stored.paragraphs,
-            index,
-            self.tokenizer(),
-        ))
-    }
-
-    /// Opens windows around clues and auxiliary clues in the candidates, lets BM25 keep the best for the
-    /// scorer, and ranks what was scored; the others are dropped.
-    fn windows(
-        &self,
-        question: &str,
-        candidates: &[Candidate],
-        phrases: &[String],
-        auxiliary: &[String],
-        settings: &Settings,
-    ) -> Result<Vec<Window>, EngineError> {
-        let tokenizer = self.tokenizer();
-        let (set, members) = candidates::union(candidates, 0..candidates.len() as u32);
-        let mut occurrences = Vec::new();
-        for (clue, phrase) in phrases.iter().chain(auxiliary).enumerate() {
-            let mut found = Vec::new();
-            for tokens in spelling::forms(tokenizer, phrase) {
-                let length = tokens.len() as u32;
-                found.extend(
-                    set.positions(&set.range(&tokens))
-                        .map(|position| ClueOccurrence {
-                            clue,
-                            member: members[position.member as usize],
-                            start: position.start,
-                            length,
-                        }),
-                );
-            }
-            found.sort_unstable_by_key(|occurrence| (occurrence.member, occurrence.start));
-            occurrences.extend(found);
-        }
-        let lengths: Vec<u32> = candidates
-            .iter()
-            .map(|candidate| candidate.tokens().len() as u32)
-            .collect();
-        let mut windows = windows::open(&lengths, &occurrences, &settings.windows);
-        let text = |window: &Window| {
-            candidates[window.member as usize].text(window.start..window.end, tokenizer)
-        };
-        let mut texts: Vec<WindowText> = windows.iter().map(text).collect();
-        // A window that holds nothing but a title has nothing to quote.
-        let mut keep = texts
-            .iter()
-            .map(|text| !text.text.trim().is_empty())
-            .collect::<Vec<_>>()
-            .into_iter();
-        windows.retain(|_| keep.next().unwrap_or(false));
-        texts.retain(|text| !text.text.trim().is_empty());
-        if windows.len() > settings.windows.prefilter {
-            let joined: Vec<String> = texts.iter().map(WindowText::joined).collect();
-            let joined: Vec<&str> = joined.iter().map(String::as_str).collect();
-            let scores = self.index.lexical().score_texts(question, &joined)?;
-            let mut order: Vec<usize> = (0..windows.len()).collect();
-            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-            order.truncate(settings.windows.prefilter);
-            windows = order.iter().map(|&at| windows[at].clone()).collect();
-            texts = order.iter().map(|&at| texts[at].clone()).collect();
-        }
-        let scores = self.scorer.score(question, &texts)?;
-        for (window, score) in windows.iter_mut().zip(scores) {
-            window.score = Some(score);
-        }
-        windows::rank(&mut windows);
-        Ok(windows)
-    }
+            bonus: window.bonus,
+            relevance: window.relevance,
+        })
+        .collect()
 }

@@ -12,7 +12,7 @@ use crate::candidates::{self, Candidate};
 use crate::constraint::PhraseConstraint;
 use crate::session::{LogitsSource, Session};
 use crate::settings::{Alignment, Beginning, EvidenceSettings, Scope};
-use crate::windows::Window;
+use crate::windows::{self, Window};
 
 /// A piece of evidence as it was written, before it is located again and cited.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +21,7 @@ pub struct Piece {
     pub member: u32,
     /// Its tokens, as offsets in that document.
     pub span: Range<u32>,
-    /// The window it was written for, as an index into the ranked windows.
+    /// The window it was written for, as an index into the writer's windows.
     pub window: usize,
     /// Relevance of the best window that the cited place overlaps.
     pub relevance: f32,
@@ -30,9 +30,15 @@ pub struct Piece {
 }
 
 /// Writes pieces of evidence, each for the next-best window that has something left to quote.
+///
+/// Owns the candidates and their windows, which may become more between two pieces.
 pub struct EvidenceWriter<'a> {
-    candidates: &'a [Candidate],
-    windows: &'a [Window],
+    candidates: Vec<Candidate>,
+    windows: Vec<Window>,
+    /// Windows that were the current one already.
+    taken: Vec<bool>,
+    /// Pieces written from each candidate.
+    pieces: Vec<u32>,
     settings: &'a EvidenceSettings,
     /// Token that closes a piece.
     close: u32,
@@ -40,38 +46,97 @@ pub struct EvidenceWriter<'a> {
     everything: Option<(Arc<DocumentSet>, Vec<u32>)>,
     /// Sentence starts that were quoted, as (member, offset).
     quoted: HashSet<(u32, u32)>,
-    next_window: usize,
 }
 
 impl<'a> EvidenceWriter<'a> {
-    /// A writer over `windows`, best first, of `candidates`. `close` is the token whose logit stands for
-    /// the wish to end a piece, beside the model's own end tokens.
+    /// A writer over `windows` of `candidates`. `close` is the token whose logit stands for the wish to end
+    /// a piece, beside the model's own end tokens.
     pub fn new(
-        candidates: &'a [Candidate],
-        windows: &'a [Window],
+        candidates: Vec<Candidate>,
+        windows: Vec<Window>,
         settings: &'a EvidenceSettings,
         close: u32,
     ) -> Self {
-        let everything = (settings.scope == Scope::Candidates)
-            .then(|| candidates::union(candidates, 0..candidates.len() as u32));
-        Self {
-            candidates,
-            windows,
+        let mut writer = Self {
+            candidates: Vec::new(),
+            windows: Vec::new(),
+            taken: Vec::new(),
+            pieces: Vec::new(),
             settings,
             close,
-            everything,
+            everything: None,
             quoted: HashSet::new(),
-            next_window: 0,
-        }
+        };
+        writer.extend(candidates, windows);
+        writer
     }
 
-    /// Moves to the next window that still has a place to begin, and returns where; `None` at the end.
-    /// Call [`EvidenceWriter::write`] with it.
+    /// Adds candidates after those that are there, and windows, whose `member` counts from the first of all
+    /// candidates. Relevance is scaled again over all windows.
+    pub fn extend(&mut self, candidates: Vec<Candidate>, windows: Vec<Window>) {
+        self.candidates.extend(candidates);
+        self.windows.extend(windows);
+        windows::scale(&mut self.windows);
+        self.taken.resize(self.windows.len(), false);
+        self.pieces.resize(self.candidates.len(), 0);
+        self.everything = (self.settings.scope == Scope::Candidates)
+            .then(|| candidates::union(&self.candidates, 0..self.candidates.len() as u32));
+    }
+
+    /// The candidates, in the order in which they came.
+    pub fn candidates(&self) -> &[Candidate] {
+        &self.candidates
+    }
+
+    /// The windows, in the order in which they came.
+    pub fn windows(&self) -> &[Window] {
+        &self.windows
+    }
+
+    /// The relevance of a candidate's best window that was not taken; `None` if there is none, or if
+    /// something of the candidate was quoted.
+    pub fn best_relevance(&self, member: u32) -> Option<f32> {
+        if self.pieces.get(member as usize).is_none_or(|&pieces| pieces > 0) {
+            return None;
+        }
+        let windows = self.windows.iter().zip(&self.taken);
+        windows
+            .filter(|(window, taken)| window.member == member && window.score.is_some() && !**taken)
+            .map(|(window, _)| window.relevance)
+            .reduce(f32::max)
+    }
+
+    /// Adds `bonus` to the windows of a candidate that were not taken yet, and scales all again.
+    pub fn raise(&mut self, member: u32, bonus: f32) {
+        for (window, taken) in self.windows.iter_mut().zip(&self.taken) {
+            if window.member == member && !taken {
+                window.bonus += bonus;
+            }
+        }
+        windows::scale(&mut self.windows);
+    }
+
+    /// The best window that was not taken, its document's earlier pieces counting against it.
+    fn best_window(&self) -> Option<usize> {
+        let value = |at: usize| {
+            let window = &self.windows[at];
+            let before = self.pieces.get(window.member as usize).copied();
+            window.relevance - self.settings.repeat * before.unwrap_or(0) as f32
+        };
+        let open = (0..self.windows.len())
+            .filter(|&at| !self.taken[at] && self.windows[at].score.is_some());
+        open.reduce(|best, next| match value(next) > value(best) {
+            true => next,
+            false => best,
+        })
+    }
+
+    /// Moves to the best window that was not taken and still has a place to begin, and returns where;
+    /// `None` at the end. Call [`EvidenceWriter::write`] with it.
     pub fn next_opening(&mut self) -> Option<Opening> {
-        while let Some(window) = self.windows.get(self.next_window) {
-            let number = self.next_window;
-            self.next_window += 1;
-            let mut starts = self.starts(window);
+        while let Some(number) = self.best_window() {
+            self.taken[number] = true;
+            let mut starts = self.starts(&self.windows[number]);
             if self.settings.beginning == Beginning::First {
                 starts.truncate(1);
             }
@@ -151,10 +216,10 @@ impl<'a> EvidenceWriter<'a> {
         session: &mut Session<S>,
         opening: &Opening,
     ) -> Result<Option<Piece>, ModelError> {
-        let window = &self.windows[opening.window];
+        let window = self.windows[opening.window].clone();
         let (set, members) = match &self.everything {
             Some((set, members)) => (set.clone(), members.clone()),
-            None => candidates::union(self.candidates, [window.member]),
+            None => candidates::union(&self.candidates, [window.member]),
         };
         let Some(own) = members.iter().position(|&member| member == window.member) else {
             return Ok(None);
@@ -177,6 +242,7 @@ impl<'a> EvidenceWriter<'a> {
             if may_end {
                 last_end = length;
             }
+            let covered = !self.settings.cover || self.covers(&constraint, own as u32, &window);
             if length >= self.settings.most_tokens {
                 break;
             }
@@ -185,7 +251,7 @@ impl<'a> EvidenceWriter<'a> {
                 last_end = length;
                 break;
             }
-            let permitted = may_end && length >= close_from;
+            let permitted = may_end && covered && length >= close_from;
             let token = if let ([only], false) = (&allowed[..], permitted) {
                 only.symbol
             } else {
@@ -262,6 +328,16 @@ impl<'a> EvidenceWriter<'a> {
         aligned
     }
 
+    /// Whether the piece has reached the end of its window; one that left the window's document has.
+    fn covers(&self, constraint: &PhraseConstraint, own: u32, window: &Window) -> bool {
+        let length = constraint.tokens().len() as u32;
+        let inside = |start: u32| start < window.end && start + length < window.end;
+        !constraint
+            .positions()
+            .iter()
+            .any(|position| position.member == own && inside(position.start))
+    }
+
     fn may_end(&self, constraint: &PhraseConstraint, members: &[u32]) -> bool {
         let length = constraint.tokens().len() as u32;
         match self.settings.alignment {
@@ -323,6 +399,7 @@ impl<'a> EvidenceWriter<'a> {
         }
         let (relevance, _, member, start) = best.filter(|_| length > 0)?;
         let span = start..start + length;
+        self.pieces[member as usize] += 1;
         let candidate = &self.candidates[member as usize];
         match self.settings.alignment {
             Alignment::Sentence => {
@@ -349,7 +426,7 @@ impl<'a> EvidenceWriter<'a> {
 /// Where the next piece of evidence may begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opening {
-    /// The window, as an index into the ranked windows.
+    /// The window, as an index into the writer's windows.
     pub window: usize,
     /// Token offsets in the window's document; never empty.
     pub starts: Vec<u32>,

@@ -11,12 +11,14 @@ pub mod engine;
 pub mod evidence;
 pub mod fusion;
 pub mod prompt;
+pub mod retrieval;
 pub mod scorer;
 pub mod sentences;
 pub mod session;
 pub mod settings;
 pub mod spelling;
 pub mod stages;
+pub mod titles;
 pub mod windows;
 
 pub use answer::Answer;

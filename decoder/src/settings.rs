@@ -11,6 +11,10 @@ pub struct Settings {
     pub clues: ClueSettings,
     /// The fusion of rankings and the candidate set.
     pub candidates: CandidateSettings,
+    /// Titles that are named in a question or in evidence.
+    pub titles: TitleSettings,
+    /// Documents that evidence leads to.
+    pub hops: HopSettings,
     /// Opening, merging and scoring windows.
     pub windows: WindowSettings,
     /// The evidence stage.
@@ -68,6 +72,8 @@ pub struct CandidateSettings {
     pub clue_weight: f64,
     /// Weight of the lexical (BM25) ranking.
     pub lexical_weight: f64,
+    /// Weight of the ranking of documents whose title is named in the question.
+    pub title_weight: f64,
 }
 
 impl Default for CandidateSettings {
@@ -77,6 +83,56 @@ impl Default for CandidateSettings {
             fusion_k: 0.0,
             clue_weight: 1.0,
             lexical_weight: 2.0,
+            title_weight: 1.0,
+        }
+    }
+}
+
+/// Settings of the look-up of titles that are named in a text.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TitleSettings {
+    /// Most words of a name; 0 looks no titles up.
+    pub most_words: usize,
+    /// A name that occurs more often than this says nothing.
+    pub most_occurrences: u64,
+    /// Most documents of one name (namesakes told apart in brackets, paragraphs of one page).
+    pub sharing: usize,
+    /// What the title being named in the question adds to the relevance of a document's windows, shared
+    /// between namesakes by the root of their number.
+    pub bonus: f32,
+}
+
+impl Default for TitleSettings {
+    fn default() -> Self {
+        Self {
+            most_words: 10,
+            most_occurrences: 1000,
+            sharing: 4,
+            bonus: 0.15,
+        }
+    }
+}
+
+/// Settings of further hops: documents whose title is named in a piece of evidence become candidates too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HopSettings {
+    /// The first pieces of evidence, so many of them, whose text is searched for titles; 0 takes no hop.
+    pub pieces: usize,
+    /// Most documents that one piece leads to: those whose windows are the most relevant.
+    pub documents: usize,
+    /// What being named in a piece of evidence adds to the relevance of a document's windows, shared between
+    /// namesakes by the root of their number.
+    pub bonus: f32,
+}
+
+impl Default for HopSettings {
+    fn default() -> Self {
+        Self {
+            pieces: 2,
+            documents: 2,
+            bonus: 0.6,
         }
     }
 }
@@ -106,8 +162,10 @@ pub struct WindowSettings {
     pub most_per_document: usize,
     /// Most windows in all.
     pub most: usize,
-    /// Windows that BM25 keeps for the scorer.
+    /// Windows that BM25 (with what titles add) keeps for the scorer.
     pub prefilter: usize,
+    /// What BM25 adds to the relevance of the window it finds best, of the others in proportion.
+    pub lexical: f32,
     /// What scores windows.
     pub scorer: WindowScorerKind,
 }
@@ -121,6 +179,7 @@ impl Default for WindowSettings {
             most_per_document: 32,
             most: 512,
             prefilter: 32,
+            lexical: 0.3,
             scorer: WindowScorerKind::Embedding,
         }
     }
@@ -176,8 +235,12 @@ pub struct EvidenceSettings {
     pub beginning: Beginning,
     /// Tokens from which on a piece may end; `None`: 24 under sentence alignment, 64 under window alignment.
     pub close_from: Option<usize>,
+    /// Whether a piece goes on at least to the end of its window, up to `most_tokens`.
+    pub cover: bool,
     /// Tokens at which a piece ends whatever the model says.
     pub most_tokens: usize,
+    /// What an earlier piece of the same document takes off the relevance of a window when the next is chosen.
+    pub repeat: f32,
     /// λ: how strongly the relevance of the windows ahead steers the choice; 0 is the ablation "no future windows".
     pub lambda: f32,
     /// Where the surviving positions lie.
@@ -192,7 +255,9 @@ impl Default for EvidenceSettings {
             alignment: Alignment::Sentence,
             beginning: Beginning::First,
             close_from: None,
+            cover: true,
             most_tokens: 160,
+            repeat: 0.2,
             lambda: 4.0,
             scope: Scope::Document,
         }

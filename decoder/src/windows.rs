@@ -15,7 +15,9 @@ pub struct Window {
     pub end: u32,
     /// The scorer's own number; `None` for a window that the prefilter left out.
     pub score: Option<f32>,
-    /// The score, min–max scaled to [0, 1] over the windows that were scored.
+    /// What BM25, titles and further hops add to the scaled score.
+    pub bonus: f32,
+    /// Scaled score and bonus, scaled to [0, 1] over the windows that were scored.
     pub relevance: f32,
 }
 
@@ -89,6 +91,7 @@ pub fn open(
             start,
             end,
             score: None,
+            bonus: 0.0,
             relevance: 0.0,
         }));
         if windows.len() >= settings.most {
@@ -99,21 +102,42 @@ pub fn open(
     windows
 }
 
-/// Scales the scores of all scored windows to [0, 1] (all equal: 1) and orders the windows best first,
-/// those without a score last; equal ones keep their order.
-pub fn rank(windows: &mut [Window]) {
-    let scores = windows.iter().filter_map(|window| window.score);
-    let (low, high) = scores.fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), score| {
-        (low.min(score), high.max(score))
-    });
-    for window in windows.iter_mut() {
-        window.relevance = match window.score {
-            Some(score) if high > low => (score - low) / (high - low),
-            Some(_) => 1.0,
-            None => 0.0,
-        };
+/// Sets the relevance of all scored windows: their scores min–max scaled to [0, 1] (all equal: 1), the
+/// bonus added, and the sum scaled in the same way. Windows without a score have none.
+pub fn scale(windows: &mut [Window]) {
+    let scaled = unit(windows.iter().map(|window| window.score));
+    let sums = windows
+        .iter()
+        .zip(scaled)
+        .map(|(window, scaled)| scaled.map(|scaled| scaled + window.bonus));
+    let relevances = unit(sums);
+    for (window, relevance) in windows.iter_mut().zip(relevances) {
+        window.relevance = relevance.unwrap_or(0.0);
     }
-    let key = |window: &Window| window.score.unwrap_or(f32::NEG_INFINITY);
+}
+
+/// Min–max scaled to [0, 1]; all equal: 1.
+fn unit(values: impl Iterator<Item = Option<f32>> + Clone) -> Vec<Option<f32>> {
+    let (low, high) = values
+        .clone()
+        .flatten()
+        .fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), value| {
+            (low.min(value), high.max(value))
+        });
+    let scale = |value: f32| match high > low {
+        true => (value - low) / (high - low),
+        false => 1.0,
+    };
+    values.map(|value| value.map(scale)).collect()
+}
+
+/// [`scale`]s, and orders the windows best first, those without a score last; equal ones keep their order.
+pub fn rank(windows: &mut [Window]) {
+    scale(windows);
+    let key = |window: &Window| match window.score {
+        Some(_) => window.relevance,
+        None => f32::NEG_INFINITY,
+    };
     windows.sort_by(|a, b| key(b).total_cmp(&key(a)));
 }
 
@@ -216,5 +240,22 @@ mod tests {
         assert_eq!(windows[0].relevance, 1.0);
         assert!((windows[1].relevance - 0.5).abs() < 1e-6);
         assert_eq!((windows[2].relevance, windows[3].relevance), (0.0, 0.0));
+    }
+
+    #[test]
+    fn a_bonus_counts_beside_the_scaled_score() {
+        let settings = WindowSettings::default();
+        let mut windows = open(&[50, 50, 50], &[], &settings);
+        for (window, (score, bonus)) in windows.iter_mut().zip([(-7.0, 1.5), (3.0, 0.0), (-2.0, 0.25)])
+        {
+            window.score = Some(score);
+            window.bonus = bonus;
+        }
+        rank(&mut windows);
+        // Sums 1.5, 1.0 and 0.75, over a range of 0.75.
+        let order: Vec<u32> = windows.iter().map(|window| window.member).collect();
+        assert_eq!(order, [0, 1, 2]);
+        assert!((windows[1].relevance - 1.0 / 3.0).abs() < 1e-6);
+        assert_eq!((windows[0].relevance, windows[2].relevance), (1.0, 0.0));
     }
 }

@@ -218,8 +218,12 @@ fn plainly(
             .copied()
             .reduce(|a, b| if score(&b) > score(&a) { b } else { a })
             .unwrap();
-        if may_end && piece.len() >= settings.close_from() && logits[CLOSE as usize] > score(&best)
-        {
+        let end = windows[window].end;
+        let inside = |&(other, at): &(u32, u32)| other == member && at < end && at + length < end;
+        let permitted = may_end
+            && piece.len() >= settings.close_from()
+            && !(settings.cover && places.iter().any(inside));
+        if permitted && logits[CLOSE as usize] > score(&best) {
             break;
         }
         piece.push(best.0);
@@ -243,6 +247,7 @@ proptest! {
         everywhere in any::<bool>(),
         sentences in any::<bool>(),
         model_begins in any::<bool>(),
+        cover in any::<bool>(),
     ) {
         let tokenizer = tokenizer();
         let candidates: Vec<Candidate> = documents
@@ -259,6 +264,7 @@ proptest! {
                     start,
                     end: (start + 30).min(length),
                     score: Some(((seed >> (start % 50)) & 0xff) as f32),
+                    bonus: 0.0,
                     relevance: 0.0,
                 });
             }
@@ -268,6 +274,7 @@ proptest! {
             most_tokens,
             lambda,
             close_from: Some(close_from),
+            cover,
             beginning: if model_begins { Beginning::Model } else { Beginning::First },
             scope: if everywhere { Scope::Candidates } else { Scope::Document },
             alignment: if sentences { Alignment::Sentence } else { Alignment::Window },
@@ -276,7 +283,7 @@ proptest! {
         let source = Hashed { context: Vec::new(), seed, passes: Cell::new(0) };
         let mut session = Session::new(source, Vec::new());
         session.push(&[1, 2, 3]);
-        let mut writer = EvidenceWriter::new(&candidates, &windows, &settings, CLOSE);
+        let mut writer = EvidenceWriter::new(candidates.clone(), windows.clone(), &settings, CLOSE);
         let mut pieces = 0;
         let mut quoted: HashSet<(u32, u32)> = HashSet::new();
         while let Some(opening) = writer.next_opening() {

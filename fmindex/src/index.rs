@@ -245,6 +245,21 @@ impl Index {
         Ranges::from_fn(parts.len(), 0, |at| parts[at].segment.bwt.full())
     }
 
+    /// The empty phrase where a paragraph starts: what it is extended to stands at the start of one, so a
+    /// document's first paragraph is found by its first tokens. Before it was extended, counts, places
+    /// and continuations are those of [`Index::full`].
+    pub fn paragraph_starts(&self) -> Ranges {
+        // Rows are sorted by the token before them; separators come first, after the row of the text's start.
+        let parts = &self.inner.parts;
+        Ranges::from_fn(parts.len(), 0, |at| {
+            let bwt = &parts[at].segment.bwt;
+            RowRange {
+                start: 0,
+                end: bwt.words().start,
+            }
+        })
+    }
+
     /// The rows of a phrase; none if it holds the separator or a symbol that does not occur.
     pub fn range(&self, phrase: &[Symbol]) -> Ranges {
         let mut ranges = self.full();

@@ -147,6 +147,24 @@ fn check_phrase(built: &Built, phrase: &[Symbol]) {
     found.sort();
     assert_eq!(found, expected, "{phrase:?}");
 
+    if !phrase.is_empty() {
+        let extend = |ranges, &symbol: &Symbol| index.extend(&ranges, symbol);
+        let ranges = phrase.iter().fold(index.paragraph_starts(), extend);
+        let mut found: Vec<_> = index.locate(&ranges).collect();
+        found.sort();
+        let starts_paragraph = |place: &&Occurrence| {
+            let (_, tokens) = built
+                .documents
+                .iter()
+                .find(|(document, _)| *document == place.document)
+                .unwrap();
+            place.start == 0 || tokens[place.start as usize - 1] == index.separator()
+        };
+        let expected: Vec<_> = expected.iter().filter(starts_paragraph).copied().collect();
+        assert_eq!(found, expected, "{phrase:?} at the start of a paragraph");
+        assert_eq!(index.count(&ranges), expected.len() as u64);
+    }
+
     let expected_next = continuations(built, phrase);
     let mut next = vec![Continuation {
         symbol: 0,

@@ -1,0 +1,340 @@
+//! Retrieval for one question: rankings of documents, candidates, and their windows with relevance.
+//! No language model is asked.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use corpus_tools::Index;
+use fmindex::{DocumentId, DocumentIndex};
+use models::tokenizer::Tokenizer;
+
+use crate::candidates::{self, Candidate};
+use crate::clues::{self, Clue};
+use crate::engine::EngineError;
+use crate::evidence::EvidenceWriter;
+use crate::scorer::{WindowScorer, WindowText};
+use crate::settings::Settings;
+use crate::titles::{self, NamedTitle};
+use crate::windows::{self, ClueOccurrence, Window};
+use crate::{fusion, spelling};
+
+/// Windows of linked documents that are scored for each document that a hop may lead to.
+const WINDOWS_PER_HOP: usize = 4;
+
+/// What one question is retrieved with.
+pub struct Retriever<'a> {
+    index: &'a Index,
+    tokenizer: &'a Tokenizer,
+    scorer: &'a dyn WindowScorer,
+    settings: &'a Settings,
+    question: &'a str,
+    /// The best BM25 score of a window so far.
+    best_lexical: f32,
+}
+
+/// The rankings of documents for a question, and what they come from.
+#[derive(Debug, Clone)]
+pub struct Rankings {
+    /// The clues with their weights.
+    pub clues: Vec<Clue>,
+    /// The strongest terms of the question.
+    pub auxiliary: Vec<String>,
+    /// Titles named in the question.
+    pub titles: Vec<NamedTitle>,
+    /// Documents by clues, best first.
+    pub by_clues: Vec<DocumentId>,
+    /// Documents by BM25, best first.
+    pub by_words: Vec<DocumentId>,
+    /// Documents by the rarity of their named title, the rarest first.
+    pub by_titles: Vec<DocumentId>,
+    /// All of them fused, with scores, best first, as many as there may be candidates.
+    pub fused: Vec<(DocumentId, f64)>,
+}
+
+impl Rankings {
+    /// Key phrases that open windows: the clues, then the auxiliary clues.
+    pub fn phrases(&self) -> impl Iterator<Item = &str> {
+        let clues = self.clues.iter().map(|clue| clue.text.as_str());
+        clues.chain(self.auxiliary.iter().map(String::as_str))
+    }
+}
+
+/// The share of a bonus for each document of some named titles: 1 for a title of one document, less for
+/// namesakes; the greatest where several names lead to one document.
+pub fn shares(titles: &[NamedTitle]) -> HashMap<DocumentId, f32> {
+    let mut shares = HashMap::new();
+    for title in titles {
+        let share = 1.0 / (title.documents.len() as f32).sqrt();
+        for &document in &title.documents {
+            let best: &mut f32 = shares.entry(document).or_default();
+            *best = best.max(share);
+        }
+    }
+    shares
+}
+
+impl<'a> Retriever<'a> {
+    /// A retriever for `question`. `tokenizer` is the index's.
+    pub fn new(
+        index: &'a Index,
+        tokenizer: &'a Tokenizer,
+        scorer: &'a dyn WindowScorer,
+        settings: &'a Settings,
+        question: &'a str,
+    ) -> Self {
+        Self {
+            index,
+            tokenizer,
+            scorer,
+            settings,
+            question,
+            best_lexical: f32::MIN_POSITIVE,
+        }
+    }
+
+    /// Ranks documents by clues (`phrases`), by BM25 and by named titles, and fuses the rankings.
+    ///
+    /// # Errors
+    /// The index is damaged.
+    pub fn rankings(&self, phrases: &[String]) -> Result<Rankings, EngineError> {
+        let settings = self.settings;
+        let (clues, by_clues) =
+            clues::rank_documents(self.index.fm(), self.tokenizer, phrases, &settings.clues);
+        let by_clues: Vec<DocumentId> =
+            by_clues.into_iter().map(|(document, _)| document).collect();
+        let lexical = self.index.lexical();
+        let by_words: Vec<DocumentId> = lexical
+            .search(self.question, settings.candidates.most)?
+            .into_iter()
+            .map(|(document, _)| document)
+            .collect();
+        let titles = self.named(self.question)?;
+        let mut rarest: Vec<&NamedTitle> = titles.iter().collect();
+        rarest.sort_by_key(|title| title.occurrences);
+        let by_titles: Vec<DocumentId> = rarest
+            .iter()
+            .flat_map(|title| title.documents.iter().copied())
+            .collect();
+        let weights = &settings.candidates;
+        let mut fused = fusion::reciprocal_rank(
+            weights.fusion_k,
+            &[
+                (weights.title_weight, by_titles.clone()),
+                (weights.clue_weight, by_clues.clone()),
+                (weights.lexical_weight, by_words.clone()),
+            ],
+        );
+        fused.truncate(weights.most);
+        let auxiliary = lexical
+            .question_terms(self.question)?
+            .into_iter()
+            .filter(|term| term.documents > 0)
+            .map(|term| term.written)
+            .take(settings.clues.auxiliary)
+            .collect();
+        Ok(Rankings {
+            clues,
+            auxiliary,
+            titles,
+            by_clues,
+            by_words,
+            by_titles,
+            fused,
+        })
+    }
+
+    /// Titles named in a text.
+    ///
+    /// # Errors
+    /// The index is damaged.
+    pub fn named(&self, text: &str) -> Result<Vec<NamedTitle>, EngineError> {
+        Ok(titles::named_in(
+            self.index,
+            self.tokenizer,
+            text,
+            &self.settings.titles,
+        )?)
+    }
+
+    /// Makes a document a candidate: reads its tokens and builds its FM-index.
+    ///
+    /// # Errors
+    /// The index is damaged.
+    pub fn candidate(&self, document: DocumentId, score: f64) -> Result<Candidate, EngineError> {
+        let fm = self.index.fm();
+        let tokens = fm.extract(document, 0..fm.document_length(document));
+        let index = Arc::new(DocumentIndex::build(&tokens, fm.separator()));
+        let stored = self.index.document(document)?;
+        let names = (stored.id.to_owned(), stored.title.to_owned());
+        Ok(Candidate::new(
+            document,
+            names,
+            score,
+            stored.paragraphs,
+            index,
+            self.tokenizer,
+        ))
+    }
+
+    /// Opens windows around the phrases in the candidates, lets BM25 and `bonus` (by candidate) keep the
+    /// best `most` for the scorer, and gives those with their scores; the others are dropped. `member`
+    /// counts from the first of `candidates`.
+    ///
+    /// # Errors
+    /// The scorer's own, or the index is damaged.
+    pub fn windows(
+        &mut self,
+        candidates: &[Candidate],
+        rankings: &Rankings,
+        bonus: &[f32],
+        most: usize,
+    ) -> Result<Vec<Window>, EngineError> {
+        let (set, members) = candidates::union(candidates, 0..candidates.len() as u32);
+        let mut occurrences = Vec::new();
+        for (clue, phrase) in rankings.phrases().enumerate() {
+            let mut found = Vec::new();
+            for tokens in spelling::forms(self.tokenizer, phrase) {
+                let length = tokens.len() as u32;
+                found.extend(
+                    set.positions(&set.range(&tokens))
+                        .map(|position| ClueOccurrence {
+                            clue,
+                            member: members[position.member as usize],
+                            start: position.start,
+                            length,
+                        }),
+                );
+            }
+            found.sort_unstable_by_key(|occurrence| (occurrence.member, occurrence.start));
+            occurrences.extend(found);
+        }
+        let lengths: Vec<u32> = candidates
+            .iter()
+            .map(|candidate| candidate.tokens().len() as u32)
+            .collect();
+        let opened = windows::open(&lengths, &occurrences, &self.settings.windows);
+        let text = |window: &Window| {
+            candidates[window.member as usize].text(window.start..window.end, self.tokenizer)
+        };
+        // A window that holds nothing but a title has nothing to quote.
+        let (mut windows, mut texts): (Vec<Window>, Vec<WindowText>) = opened
+            .into_iter()
+            .map(|window| {
+                let text = text(&window);
+                (window, text)
+            })
+            .filter(|(_, text)| !text.text.trim().is_empty())
+            .unzip();
+        let joined: Vec<String> = texts.iter().map(WindowText::joined).collect();
+        let joined: Vec<&str> = joined.iter().map(String::as_str).collect();
+        let scores = self.index.lexical().score_texts(self.question, &joined)?;
+        // Later rounds are measured against the first.
+        if self.best_lexical <= f32::MIN_POSITIVE {
+            self.best_lexical = scores.iter().copied().fold(f32::MIN_POSITIVE, f32::max);
+        }
+        let best = self.best_lexical;
+        for (window, score) in windows.iter_mut().zip(&scores) {
+            let given = bonus.get(window.member as usize).copied().unwrap_or(0.0);
+            window.bonus = self.settings.windows.lexical * score / best + given;
+        }
+        if windows.len() > most {
+            // BM25 decides; its share of the bonus may be 0.
+            let key = |at: usize| {
+                let given = bonus.get(windows[at].member as usize);
+                scores[at] / best + given.copied().unwrap_or(0.0)
+            };
+            let mut order: Vec<usize> = (0..windows.len()).collect();
+            order.sort_by(|&a, &b| key(b).total_cmp(&key(a)));
+            order.truncate(most);
+            windows = order.iter().map(|&at| windows[at].clone()).collect();
+            texts = order.iter().map(|&at| texts[at].clone()).collect();
+        }
+        let scores = self.scorer.score(self.question, &texts)?;
+        for (window, score) in windows.iter_mut().zip(scores) {
+            window.score = Some(score);
+        }
+        Ok(windows)
+    }
+
+    /// Candidates and windows of the question itself.
+    ///
+    /// # Errors
+    /// As [`Retriever::windows`].
+    pub fn first_round(
+        &mut self,
+        rankings: &Rankings,
+    ) -> Result<(Vec<Candidate>, Vec<Window>), EngineError> {
+        let candidates = rankings
+            .fused
+            .iter()
+            .map(|&(document, score)| self.candidate(document, score))
+            .collect::<Result<Vec<_>, _>>()?;
+        let shares = shares(&rankings.titles);
+        let bonus: Vec<f32> = candidates
+            .iter()
+            .map(|candidate| {
+                self.settings.titles.bonus
+                    * shares.get(&candidate.document).copied().unwrap_or(0.0)
+            })
+            .collect();
+        let most = self.settings.windows.prefilter;
+        let windows = self.windows(&candidates, rankings, &bonus, most)?;
+        Ok((candidates, windows))
+    }
+
+    /// Follows the titles that are named in a piece of evidence from candidate `from`: documents that are
+    /// no candidates yet become some, with their windows, and the windows of the most relevant ones are
+    /// raised. Gives the members that were raised.
+    ///
+    /// # Errors
+    /// As [`Retriever::windows`].
+    pub fn hop(
+        &mut self,
+        quote: &str,
+        from: u32,
+        rankings: &Rankings,
+        writer: &mut EvidenceWriter<'_>,
+    ) -> Result<Vec<u32>, EngineError> {
+        let settings = &self.settings.hops;
+        let shares = shares(&self.named(quote)?);
+        let own = writer.candidates()[from as usize].document;
+        let mut linked: Vec<(DocumentId, f32)> = shares.into_iter().collect();
+        linked.retain(|&(document, _)| document != own);
+        linked.sort_by_key(|&(document, _)| document);
+        let known: HashMap<DocumentId, u32> = writer
+            .candidates()
+            .iter()
+            .zip(0..)
+            .map(|(candidate, member)| (candidate.document, member))
+            .collect();
+        let first = known.len() as u32;
+        let fresh = linked
+            .iter()
+            .filter(|(document, _)| !known.contains_key(document))
+            .map(|&(document, _)| self.candidate(document, 0.0))
+            .collect::<Result<Vec<_>, _>>()?;
+        let most = settings.documents * WINDOWS_PER_HOP;
+        let mut windows = self.windows(&fresh, rankings, &[], most)?;
+        for window in &mut windows {
+            window.member += first;
+        }
+        let added = fresh.iter().map(|candidate| candidate.document).zip(first..);
+        let members: HashMap<DocumentId, u32> = known.into_iter().chain(added).collect();
+        writer.extend(fresh, windows);
+        let mut raised: Vec<(f32, u32, f32)> = linked
+            .iter()
+            .filter_map(|(document, share)| {
+                let member = *members.get(document)?;
+                let bonus = settings.bonus * share;
+                let relevance = writer.best_relevance(member)?;
+                Some((relevance + bonus, member, bonus))
+            })
+            .collect();
+        raised.sort_by(|a, b| b.0.total_cmp(&a.0));
+        raised.truncate(settings.documents);
+        for &(_, member, bonus) in &raised {
+            writer.raise(member, bonus);
+        }
+        Ok(raised.into_iter().map(|(_, member, _)| member).collect())
+    }
+}

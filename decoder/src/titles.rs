@@ -1,0 +1,168 @@
+//! Titles named in a text, and their documents, looked up through the corpus-level index.
+
+use std::ops::Range;
+
+use corpus_tools::canonical::canonical_text;
+use corpus_tools::{Index, IndexError};
+use fmindex::{Continuation, DocumentId, Ranges};
+use models::tokenizer::Tokenizer;
+use unicode_segmentation::UnicodeSegmentation;
+
+use crate::settings::TitleSettings;
+
+/// More paragraphs than this that begin with a name are not looked through for titles.
+const MOST_PLACES: usize = 256;
+/// Spellings of a name that are followed at the same time.
+const MOST_SPELLINGS: usize = 8;
+
+/// A name in a text that is the title of documents.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedTitle {
+    /// The name as titles spell it, without what they add to tell namesakes apart.
+    pub name: String,
+    /// Where it stands: bytes of the text's canonical form.
+    pub span: Range<usize>,
+    /// Occurrences of the name in live documents.
+    pub occurrences: u64,
+    /// The documents: first those whose title is the name, then those that add something in brackets, then
+    /// those that add something after a comma; each in corpus order.
+    pub documents: Vec<DocumentId>,
+}
+
+/// Titles that stand in `text`, in the order in which they stand; one inside of a longer one is left out,
+/// and so are names that occur too often to say anything.
+///
+/// In a text without capitals every word is also tried with one, as titles have them.
+///
+/// # Errors
+/// The index is damaged.
+pub fn named_in(
+    index: &Index,
+    tokenizer: &Tokenizer,
+    text: &str,
+    settings: &TitleSettings,
+) -> Result<Vec<NamedTitle>, IndexError> {
+    let text = canonical_text(text);
+    let words: Vec<Range<usize>> = text
+        .unicode_word_indices()
+        .map(|(at, word)| at..at + word.len())
+        .collect();
+    let capital = |word: &Range<usize>| text[word.clone()].chars().any(char::is_uppercase);
+    let cased = words.iter().skip(1).any(capital);
+    let mut found: Vec<NamedTitle> = Vec::new();
+    for (first, start) in words.iter().enumerate() {
+        let mut spellings = vec![String::new()];
+        for (last, word) in words.iter().enumerate().skip(first).take(settings.most_words) {
+            let gap = match last == first {
+                true => "",
+                false => &text[words[last - 1].end..word.start],
+            };
+            let mut longer = Vec::new();
+            for spelling in &spellings {
+                for word in cases(&text[word.clone()], cased) {
+                    let name = format!("{spelling}{gap}{word}");
+                    let begun = begin(index, tokenizer, &name);
+                    if begun.is_empty() {
+                        continue;
+                    }
+                    let documents = titled(index, tokenizer, &name, &begun, settings.sharing)?;
+                    if !documents.is_empty() {
+                        let tokens = tokenizer.encode_text(&format!(" {name}"));
+                        let fm = index.fm();
+                        found.push(NamedTitle {
+                            occurrences: fm.count(&fm.range(&tokens)),
+                            name: name.clone(),
+                            span: start.start..words[last].end,
+                            documents,
+                        });
+                    }
+                    longer.push(name);
+                }
+            }
+            longer.truncate(MOST_SPELLINGS);
+            if longer.is_empty() {
+                break;
+            }
+            spellings = longer;
+        }
+    }
+    let spans: Vec<Range<usize>> = found.iter().map(|title| title.span.clone()).collect();
+    let within = |span: &Range<usize>, other: &Range<usize>| {
+        other.start <= span.start && span.end <= other.end && span.len() < other.len()
+    };
+    found.retain(|title| {
+        title.occurrences <= settings.most_occurrences
+            && !spans.iter().any(|other| within(&title.span, other))
+    });
+    Ok(found)
+}
+
+/// The forms in which a word of a name is tried.
+fn cases(word: &str, cased: bool) -> Vec<String> {
+    let mut cases = vec![word.to_owned()];
+    if !cased {
+        let mut letters = word.chars();
+        let first = letters.next().map(char::to_uppercase);
+        let capitalised: String = first.into_iter().flatten().chain(letters).collect();
+        if capitalised != word {
+            cases.push(capitalised);
+        }
+    }
+    cases
+}
+
+/// The rows of `name` at the start of a paragraph.
+fn begin(index: &Index, tokenizer: &Tokenizer, name: &str) -> Ranges {
+    let fm = index.fm();
+    let mut ranges = fm.paragraph_starts();
+    for token in tokenizer.encode_text(&format!(" {name}")) {
+        ranges = fm.extend(&ranges, token);
+    }
+    ranges
+}
+
+/// Documents whose title is `name`, or `name` with something added; at most `most`.
+fn titled(
+    index: &Index,
+    tokenizer: &Tokenizer,
+    name: &str,
+    begun: &Ranges,
+    most: usize,
+) -> Result<Vec<DocumentId>, IndexError> {
+    let fm = index.fm();
+    let mut next: Vec<Continuation> = Vec::new();
+    fm.continuations(begun, &mut next);
+    let going_on: u64 = next.iter().map(|next| u64::from(next.count)).sum();
+    let mut found = Vec::new();
+    let mut collect = |ranges: &Ranges, is: &dyn Fn(&str) -> bool| -> Result<(), IndexError> {
+        let mut documents = Vec::new();
+        for place in fm.locate(ranges).take(MOST_PLACES) {
+            if place.start == 0
+                && is(canonical_text(index.document(place.document)?.title).trim_start())
+            {
+                documents.push(place.document);
+            }
+        }
+        documents.sort_unstable();
+        found.extend(documents);
+        Ok(())
+    };
+    // Some of the paragraphs that begin with the name are nothing but the name.
+    if fm.count(begun) > going_on {
+        collect(begun, &|title| title == name)?;
+    }
+    for added in [" (", ","] {
+        for continuation in &next {
+            let token = tokenizer.token_bytes(continuation.symbol);
+            if token.is_some_and(|token| token.starts_with(added.as_bytes())) {
+                collect(&fm.extend(begun, continuation.symbol), &|title| {
+                    title
+                        .strip_prefix(name)
+                        .is_some_and(|rest| rest.starts_with(added))
+                })?;
+            }
+        }
+    }
+    found.truncate(most);
+    Ok(found)
+}
