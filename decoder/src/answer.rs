@@ -22,7 +22,7 @@ pub struct Answer {
 }
 
 /// How an answer came about.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
     /// Name of the language model.
     pub model: String,

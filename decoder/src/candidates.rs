@@ -10,6 +10,7 @@ use models::tokenizer::Tokenizer;
 
 use crate::scorer::WindowText;
 use crate::sentences;
+use crate::windows::Ground;
 
 /// One document that evidence may come from. A clone shares the index.
 #[derive(Clone)]
@@ -85,6 +86,20 @@ impl Candidate {
                 .paragraphs
                 .iter()
                 .any(|paragraph| paragraph.tokens.end == offset)
+    }
+
+    /// What windows are opened in.
+    pub fn ground(&self) -> Ground {
+        let quotable = self
+            .paragraphs
+            .iter()
+            .filter(|paragraph| !paragraph.is_title());
+        Ground {
+            length: self.tokens().len() as u32,
+            paragraphs: quotable
+                .map(|paragraph| paragraph.tokens.clone())
+                .collect(),
+        }
     }
 
     /// The words of a span of tokens for a scorer: the title apart, paragraphs one after another.

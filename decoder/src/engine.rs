@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use corpus_tools::{Index, IndexError};
+use corpus_tools::{Citation, Index, IndexError};
 use fmindex::{DocumentId, FileError};
 use models::ModelError;
 use models::chat::Message;
@@ -15,7 +15,7 @@ use crate::evidence::EvidenceWriter;
 use crate::prompt::{self, Line};
 use crate::retrieval::{Rankings, Retriever};
 use crate::scorer::{ScorerError, WindowScorer};
-use crate::session::{ModelSource, Session};
+use crate::session::{Cost, ModelSource, Session};
 use crate::settings::{AnswerPrompt, Settings};
 use crate::{stages, windows};
 
@@ -53,13 +53,13 @@ pub enum EngineError {
 
 /// An index, a model and a window scorer that answer questions together.
 pub struct Engine<'a> {
-    index: &'a Index,
-    model: &'a LanguageModel,
+    pub(crate) index: &'a Index,
+    pub(crate) model: &'a LanguageModel,
     scorer: &'a dyn WindowScorer,
-    close: u32,
+    pub(crate) close: u32,
     /// The examples in front of every question, read once.
-    preamble: (Vec<u32>, Cache),
-    interrupted: &'a (dyn Fn() -> bool + Sync),
+    pub(crate) preamble: (Vec<u32>, Cache),
+    pub(crate) interrupted: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl<'a> Engine<'a> {
@@ -99,11 +99,11 @@ impl<'a> Engine<'a> {
         self.model.name()
     }
 
-    fn tokenizer(&self) -> &Tokenizer {
+    pub(crate) fn tokenizer(&self) -> &Tokenizer {
         self.model.tokenizer()
     }
 
-    fn check_interrupt(&self) -> Result<(), EngineError> {
+    pub(crate) fn check_interrupt(&self) -> Result<(), EngineError> {
         if (self.interrupted)() {
             Err(EngineError::Interrupted)
         } else {
@@ -216,38 +216,8 @@ impl<'a> Engine<'a> {
         }
         milliseconds.evidence += lap();
 
-        let mut cost = session.cost();
-        let mut answer = String::new();
-        if !evidence.is_empty() && settings.answer.most_tokens > 0 {
-            let most = settings.answer.most_tokens;
-            let chat = self
-                .model
-                .chat_template()
-                .filter(|_| settings.answer.prompt == AnswerPrompt::Chat);
-            if let Some(template) = chat {
-                let quotes = evidence
-                    .iter()
-                    .map(|citation| (citation.title.as_str(), citation.quote.as_str()))
-                    .take(settings.answer.evidence);
-                let request = Message::new("user", prompt::answer_request(question, quotes));
-                let tokens = template.render(&[request], true, self.tokenizer())?;
-                let mut session = Session::new(ModelSource::new(self.model), Vec::new());
-                session.push(&tokens);
-                answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
-                cost += session.cost();
-            } else {
-                if !turned_to_answer {
-                    stages::choose_line(
-                        &mut session,
-                        self.tokenizer(),
-                        self.close,
-                        &[Line::Answer],
-                    )?;
-                }
-                answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
-                cost = session.cost();
-            }
-        }
+        let (answer, cost) =
+            self.write_answer(question, &evidence, session, turned_to_answer, settings)?;
         milliseconds.answer = lap();
 
         let trace = Trace {
@@ -268,6 +238,46 @@ impl<'a> Engine<'a> {
             evidence,
             trace,
         })
+    }
+
+    /// The answer stage: in a conversation of its own, or on the line after the evidence. Gives the answer,
+    /// empty where the stage is skipped or there is no evidence, and the whole cost.
+    pub(crate) fn write_answer(
+        &self,
+        question: &str,
+        evidence: &[Citation],
+        mut session: Session<ModelSource<'_>>,
+        turned_to_answer: bool,
+        settings: &Settings,
+    ) -> Result<(String, Cost), EngineError> {
+        let most = settings.answer.most_tokens;
+        if evidence.is_empty() || most == 0 {
+            return Ok((String::new(), session.cost()));
+        }
+        let chat = self
+            .model
+            .chat_template()
+            .filter(|_| settings.answer.prompt == AnswerPrompt::Chat);
+        if let Some(template) = chat {
+            let quotes = evidence
+                .iter()
+                .map(|citation| (citation.title.as_str(), citation.quote.as_str()))
+                .take(settings.answer.evidence);
+            let request = Message::new("user", prompt::answer_request(question, quotes));
+            let tokens = template.render(&[request], true, self.tokenizer())?;
+            let mut cost = session.cost();
+            let mut session = Session::new(ModelSource::new(self.model), Vec::new());
+            session.push(&tokens);
+            let answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
+            cost += session.cost();
+            return Ok((answer, cost));
+        }
+        if !turned_to_answer {
+            let line = &[Line::Answer];
+            stages::choose_line(&mut session, self.tokenizer(), self.close, line)?;
+        }
+        let answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
+        Ok((answer, session.cost()))
     }
 
     /// The clue stage: one line a clue, until the model turns to evidence or the limit is reached.

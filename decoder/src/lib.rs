@@ -4,12 +4,14 @@
 //! those of RetroLLM (arXiv:2412.11919); [`settings::Settings`] holds every number.
 
 pub mod answer;
+pub mod beam;
 pub mod candidates;
 pub mod clues;
 pub mod constraint;
 pub mod engine;
 pub mod evidence;
 pub mod fusion;
+pub mod naive;
 pub mod prompt;
 pub mod retrieval;
 pub mod scorer;

@@ -15,7 +15,7 @@ use crate::evidence::EvidenceWriter;
 use crate::scorer::{WindowScorer, WindowText};
 use crate::settings::Settings;
 use crate::titles::{self, NamedTitle};
-use crate::windows::{self, ClueOccurrence, Window};
+use crate::windows::{self, ClueOccurrence, Ground, Window};
 use crate::{fusion, spelling};
 
 /// Windows of linked documents that are scored for each document that a hop may lead to.
@@ -208,11 +208,8 @@ impl<'a> Retriever<'a> {
             found.sort_unstable_by_key(|occurrence| (occurrence.member, occurrence.start));
             occurrences.extend(found);
         }
-        let lengths: Vec<u32> = candidates
-            .iter()
-            .map(|candidate| candidate.tokens().len() as u32)
-            .collect();
-        let opened = windows::open(&lengths, &occurrences, &self.settings.windows);
+        let grounds: Vec<Ground> = candidates.iter().map(Candidate::ground).collect();
+        let opened = windows::open(&grounds, &occurrences, &self.settings.windows);
         let text = |window: &Window| {
             candidates[window.member as usize].text(window.start..window.end, self.tokenizer)
         };

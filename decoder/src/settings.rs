@@ -21,6 +21,8 @@ pub struct Settings {
     pub evidence: EvidenceSettings,
     /// The answer stage.
     pub answer: AnswerSettings,
+    /// Naive constrained beams over the whole collection, the rival of the engine.
+    pub beams: BeamSettings,
 }
 
 /// Settings of the clue stage.
@@ -96,7 +98,7 @@ pub struct TitleSettings {
     pub most_words: usize,
     /// A name that occurs more often than this says nothing.
     pub most_occurrences: u64,
-    /// Most documents of one name (namesakes told apart in brackets, paragraphs of one page).
+    /// A name that more documents have (namesakes told apart in brackets, parts of one page) says nothing.
     pub sharing: usize,
     /// What the title being named in the question adds to the relevance of a document's windows, shared
     /// between namesakes by the root of their number.
@@ -108,7 +110,7 @@ impl Default for TitleSettings {
         Self {
             most_words: 10,
             most_occurrences: 1000,
-            sharing: 4,
+            sharing: 12,
             bonus: 0.15,
         }
     }
@@ -156,6 +158,9 @@ pub struct WindowSettings {
     pub radius: u32,
     /// Overlapping windows merge while the merged one stays within this many tokens.
     pub most_tokens: u32,
+    /// A paragraph of at most this many tokens, and at least twice `radius`, is one window as soon as a window
+    /// overlaps it; 0 for none.
+    pub whole_paragraph: u32,
     /// Occurrences of one clue that open a window, over all candidates.
     pub occurrences_per_clue: usize,
     /// Most windows of one document (32 for single-hop questions, 12 for multi-hop).
@@ -175,6 +180,7 @@ impl Default for WindowSettings {
         Self {
             radius: 32,
             most_tokens: 128,
+            whole_paragraph: 160,
             occurrences_per_clue: 64,
             most_per_document: 32,
             most: 512,
@@ -303,6 +309,38 @@ impl Default for AnswerSettings {
             most_tokens: 64,
             prompt: AnswerPrompt::default(),
             evidence: 3,
+        }
+    }
+}
+
+/// Settings of beam search. The defaults are those of the naive constrained beams that RetroLLM compares itself
+/// with: 5 beams in 5 groups, diversity 1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BeamSettings {
+    /// Number of beams.
+    pub beams: usize,
+    /// Groups that the beams are divided into; 1 is plain beam search.
+    pub groups: usize,
+    /// What every earlier group that took a token at a step takes off its log-probability.
+    pub diversity: f64,
+    /// Tokens from which on the model may end a phrase.
+    pub close_from: usize,
+    /// Most tokens of a phrase.
+    pub most_tokens: usize,
+    /// Beams are ranked by their log-probability over their length to this power.
+    pub length_penalty: f64,
+}
+
+impl Default for BeamSettings {
+    fn default() -> Self {
+        Self {
+            beams: 5,
+            groups: 5,
+            diversity: 1.0,
+            close_from: 128,
+            most_tokens: 128,
+            length_penalty: 1.0,
         }
     }
 }

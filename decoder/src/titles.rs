@@ -10,7 +10,7 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::settings::TitleSettings;
 
-/// More paragraphs than this that begin with a name are not looked through for titles.
+/// Paragraphs that begin with a name and are looked through for titles.
 const MOST_PLACES: usize = 256;
 /// Spellings of a name that are followed at the same time.
 const MOST_SPELLINGS: usize = 8;
@@ -30,9 +30,10 @@ pub struct NamedTitle {
 }
 
 /// Titles that stand in `text`, in the order in which they stand; one inside of a longer one is left out,
-/// and so are names that occur too often to say anything.
+/// and so are names that occur too often, or are the title of too many documents, to say anything.
 ///
-/// In a text without capitals every word is also tried with one, as titles have them.
+/// In a text without capitals every word is also tried with one, as titles have them; a single word is no
+/// name there.
 ///
 /// # Errors
 /// The index is damaged.
@@ -65,7 +66,10 @@ pub fn named_in(
                     if begun.is_empty() {
                         continue;
                     }
-                    let documents = titled(index, tokenizer, &name, &begun, settings.sharing)?;
+                    let documents = match cased || last > first {
+                        true => titled(index, tokenizer, &name, &begun)?,
+                        false => Vec::new(),
+                    };
                     if !documents.is_empty() {
                         let tokens = tokenizer.encode_text(&format!(" {name}"));
                         let fm = index.fm();
@@ -92,6 +96,7 @@ pub fn named_in(
     };
     found.retain(|title| {
         title.occurrences <= settings.most_occurrences
+            && title.documents.len() <= settings.sharing
             && !spans.iter().any(|other| within(&title.span, other))
     });
     Ok(found)
@@ -121,18 +126,17 @@ fn begin(index: &Index, tokenizer: &Tokenizer, name: &str) -> Ranges {
     ranges
 }
 
-/// Documents whose title is `name`, or `name` with something added; at most `most`.
+/// Documents whose title is `name`, or `name` with something added.
 fn titled(
     index: &Index,
     tokenizer: &Tokenizer,
     name: &str,
     begun: &Ranges,
-    most: usize,
 ) -> Result<Vec<DocumentId>, IndexError> {
     let fm = index.fm();
     let mut next: Vec<Continuation> = Vec::new();
     fm.continuations(begun, &mut next);
-    let going_on: u64 = next.iter().map(|next| u64::from(next.count)).sum();
+    let going_on: u64 = next.iter().map(|next| next.count).sum();
     let mut found = Vec::new();
     let mut collect = |ranges: &Ranges, is: &dyn Fn(&str) -> bool| -> Result<(), IndexError> {
         let mut documents = Vec::new();
@@ -163,6 +167,5 @@ fn titled(
             }
         }
     }
-    found.truncate(most);
     Ok(found)
 }

@@ -1,5 +1,7 @@
 //! Windows: the surroundings of clue occurrences in the candidates, opened, merged, and ranked.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::settings::WindowSettings;
@@ -34,29 +36,41 @@ pub struct ClueOccurrence {
     pub length: u32,
 }
 
-/// Opens a window at the start of every candidate and around every occurrence of a clue, merges those
-/// of a document that overlap while the merged one stays within the limit, and keeps to the limits a
-/// document and in all. Candidates come first to last, so the limit in all cuts the weakest.
+/// What windows are opened in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ground {
+    /// Tokens of the candidate.
+    pub length: u32,
+    /// Its paragraphs that can be quoted, in tokens, ascending.
+    pub paragraphs: Vec<Range<u32>>,
+}
+
+/// Opens a window at the start of every candidate (where its first paragraph starts) and around every
+/// occurrence of a clue. Windows on short paragraphs are widened to the whole of them. Those of a document
+/// that overlap are merged while the merged one stays within the limit, and the limits a document and in all
+/// are kept to. Candidates come first to last, so the limit in all cuts the weakest.
 ///
-/// `lengths` are the tokens of each candidate. The result is ordered by member, then start.
+/// The result is ordered by member, then start.
 pub fn open(
-    lengths: &[u32],
+    candidates: &[Ground],
     occurrences: &[ClueOccurrence],
     settings: &WindowSettings,
 ) -> Vec<Window> {
-    let mut spans: Vec<Vec<(u32, u32)>> = vec![Vec::new(); lengths.len()];
-    for (spans, &length) in spans.iter_mut().zip(lengths) {
-        if length > 0 {
-            spans.push((0, length.min(2 * settings.radius)));
+    let mut spans: Vec<Vec<(u32, u32)>> = vec![Vec::new(); candidates.len()];
+    for (spans, ground) in spans.iter_mut().zip(candidates) {
+        if ground.length > 0 {
+            let start = ground.paragraphs.first().map_or(0, |first| first.start);
+            let end = start.saturating_add(2 * settings.radius);
+            spans.extend(ground.widened(start..end.min(ground.length), settings));
         }
     }
     let mut opened = std::collections::HashMap::<usize, usize>::new();
     for occurrence in occurrences {
         let count = opened.entry(occurrence.clue).or_default();
-        let Some(&length) = lengths.get(occurrence.member as usize) else {
+        let Some(ground) = candidates.get(occurrence.member as usize) else {
             continue;
         };
-        if *count == settings.occurrences_per_clue || occurrence.start >= length {
+        if *count == settings.occurrences_per_clue || occurrence.start >= ground.length {
             continue;
         }
         *count += 1;
@@ -65,8 +79,8 @@ pub fn open(
             .start
             .saturating_add(occurrence.length)
             .saturating_add(settings.radius)
-            .min(length);
-        spans[occurrence.member as usize].push((start, end));
+            .min(ground.length);
+        spans[occurrence.member as usize].extend(ground.widened(start..end, settings));
     }
     let mut windows = Vec::new();
     for (member, mut spans) in spans.into_iter().enumerate() {
@@ -100,6 +114,36 @@ pub fn open(
         }
     }
     windows
+}
+
+impl Ground {
+    /// A window, in pieces: the part in each paragraph that is neither long nor shorter than a window becomes
+    /// the whole paragraph, the rest stays as it is.
+    fn widened(&self, window: Range<u32>, settings: &WindowSettings) -> Vec<(u32, u32)> {
+        let mut pieces = Vec::new();
+        let mut rest = window.start;
+        let first = self
+            .paragraphs
+            .partition_point(|paragraph| paragraph.end <= window.start);
+        for paragraph in &self.paragraphs[first..] {
+            if paragraph.start >= window.end {
+                break;
+            }
+            // One that no window would fill is left to windows over several.
+            let length = paragraph.len() as u32;
+            if (2 * settings.radius..=settings.whole_paragraph).contains(&length) {
+                if rest < paragraph.start {
+                    pieces.push((rest, paragraph.start));
+                }
+                pieces.push((paragraph.start, paragraph.end));
+                rest = paragraph.end;
+            }
+        }
+        if rest < window.end {
+            pieces.push((rest, window.end));
+        }
+        pieces
+    }
 }
 
 /// Sets the relevance of all scored windows: their scores min–max scaled to [0, 1] (all equal: 1), the
@@ -154,6 +198,15 @@ mod tests {
         }
     }
 
+    /// Candidates without paragraphs that could be quoted.
+    fn grounds(lengths: &[u32]) -> Vec<Ground> {
+        let ground = |&length: &u32| Ground {
+            length,
+            paragraphs: Vec::new(),
+        };
+        lengths.iter().map(ground).collect()
+    }
+
     fn spans(windows: &[Window]) -> Vec<(u32, u32, u32)> {
         windows
             .iter()
@@ -169,7 +222,7 @@ mod tests {
             ..Default::default()
         };
         let windows = open(
-            &[300, 0, 15],
+            &grounds(&[300, 0, 15]),
             &[occurrence(0, 0, 100), occurrence(0, 0, 200)],
             &settings,
         );
@@ -187,7 +240,7 @@ mod tests {
             ..Default::default()
         };
         let windows = open(
-            &[300],
+            &grounds(&[300]),
             &[
                 occurrence(0, 0, 100),
                 occurrence(1, 0, 110),
@@ -212,13 +265,34 @@ mod tests {
             ..Default::default()
         };
         let many: Vec<_> = (0..50).map(|i| occurrence(0, 0, 10 + 10 * i)).collect();
-        assert_eq!(open(&[1000, 50, 60], &many, &settings).len(), 3);
-        assert_eq!(open(&[1000], &many, &settings).len(), 2);
+        assert_eq!(open(&grounds(&[1000, 50, 60]), &many, &settings).len(), 3);
+        assert_eq!(open(&grounds(&[1000]), &many, &settings).len(), 2);
         assert!(open(&[], &[occurrence(0, 7, 3)], &settings).is_empty());
         assert_eq!(
-            spans(&open(&[5], &[occurrence(0, 0, 9)], &settings)),
+            spans(&open(&grounds(&[5]), &[occurrence(0, 0, 9)], &settings)),
             [(0, 0, 4)]
         );
+    }
+
+    #[test]
+    fn short_paragraphs_are_one_window() {
+        let settings = WindowSettings {
+            radius: 10,
+            most_tokens: 40,
+            whole_paragraph: 60,
+            ..Default::default()
+        };
+        // A title, two short paragraphs and a long one; separators between them.
+        let ground = Ground {
+            length: 300,
+            paragraphs: vec![4..44, 45..85, 86..299],
+        };
+        let at = |start| occurrence(0, 0, start);
+        let windows = open(&[ground.clone()], &[at(60), at(200)], &settings);
+        assert_eq!(spans(&windows), [(0, 4, 44), (0, 45, 85), (0, 190, 212)]);
+        // A window over a border takes the short paragraph whole and the long one in part.
+        let windows = open(&[ground], &[at(80)], &settings);
+        assert_eq!(spans(&windows), [(0, 4, 44), (0, 45, 85), (0, 85, 92)]);
     }
 
     #[test]
@@ -227,7 +301,7 @@ mod tests {
             radius: 2,
             ..Default::default()
         };
-        let mut windows = open(&[50, 50, 50, 50], &[], &settings);
+        let mut windows = open(&grounds(&[50, 50, 50, 50]), &[], &settings);
         for (window, score) in windows
             .iter_mut()
             .zip([Some(0.2), None, Some(0.6), Some(0.4)])
@@ -245,7 +319,7 @@ mod tests {
     #[test]
     fn a_bonus_counts_beside_the_scaled_score() {
         let settings = WindowSettings::default();
-        let mut windows = open(&[50, 50, 50], &[], &settings);
+        let mut windows = open(&grounds(&[50, 50, 50]), &[], &settings);
         for (window, (score, bonus)) in windows.iter_mut().zip([(-7.0, 1.5), (3.0, 0.0), (-2.0, 0.25)])
         {
             window.score = Some(score);

@@ -1,0 +1,367 @@
+//! Beam search and diverse beam search over a constrained phrase.
+//!
+//! Beams add log-probabilities of the full vocabulary, not renormalised over what is allowed. Groups of beams
+//! are decoded one after another at every step, and a token that an earlier group took at the step counts
+//! against a later one (Vijayakumar et al. 2018, arXiv:1610.02424); one group is plain beam search.
+
+use std::collections::HashMap;
+
+use fmindex::Continuation;
+use models::ModelError;
+use models::language_model::{Branch, Cache, LanguageModel, Wanted, log_normaliser};
+
+use crate::constraint::PhraseConstraint;
+use crate::session::Cost;
+use crate::settings::BeamSettings;
+
+/// What beam search asks of a language model: logits along several contexts at once.
+pub trait BranchSource {
+    /// One context.
+    type Context;
+    /// A context that goes on from this one by itself.
+    fn fork(&self, context: &Self::Context) -> Self::Context;
+    /// Appends tokens (at least one) to each context.
+    ///
+    /// # Errors
+    /// The model cannot take the tokens.
+    fn append(
+        &mut self,
+        branches: &mut [(&mut Self::Context, &[u32])],
+    ) -> Result<Vec<Appended>, ModelError>;
+    /// Every token that ends a generation.
+    fn end_tokens(&self) -> &[u32];
+}
+
+/// What appending tokens to a context gives.
+#[derive(Debug, Clone)]
+pub struct Appended {
+    /// Natural log-probabilities of the tokens after the first, each under the full vocabulary.
+    pub log_probabilities: Vec<f32>,
+    /// Logits after the last token.
+    pub logits: Vec<f32>,
+}
+
+/// Positions whose logits are held at a time for one branch.
+const ROWS: usize = 32;
+
+/// A language model whose contexts are forks of one cache.
+pub struct ModelBranches<'m> {
+    model: &'m LanguageModel,
+}
+
+impl<'m> ModelBranches<'m> {
+    /// Branches of `model`.
+    pub fn new(model: &'m LanguageModel) -> Self {
+        Self { model }
+    }
+}
+
+impl BranchSource for ModelBranches<'_> {
+    type Context = Cache;
+
+    fn fork(&self, context: &Cache) -> Cache {
+        context.fork()
+    }
+
+    fn append(
+        &mut self,
+        branches: &mut [(&mut Cache, &[u32])],
+    ) -> Result<Vec<Appended>, ModelError> {
+        let size = self.model.tokenizer().vocabulary_size() as usize;
+        let mut appended: Vec<Appended> = branches
+            .iter()
+            .map(|_| Appended {
+                log_probabilities: Vec::new(),
+                logits: Vec::new(),
+            })
+            .collect();
+        let longest = branches.iter().map(|(_, tokens)| tokens.len()).max();
+        for from in (0..longest.unwrap_or(0)).step_by(ROWS) {
+            let mut numbers = Vec::new();
+            let mut passes: Vec<Branch<'_>> = Vec::new();
+            for (number, (cache, tokens)) in branches.iter_mut().enumerate() {
+                if from < tokens.len() {
+                    numbers.push(number);
+                    passes.push(Branch {
+                        cache,
+                        tokens: &tokens[from..tokens.len().min(from + ROWS)],
+                        wanted: Wanted::All,
+                    });
+                }
+            }
+            let logits = self.model.forward_branches(&mut passes)?;
+            for (number, logits) in numbers.into_iter().zip(&logits) {
+                let tokens = branches[number].1;
+                for at in 0..logits.rows() {
+                    let row = logits.row(at);
+                    let row = &row[..size.min(row.len())];
+                    match tokens.get(from + at + 1) {
+                        Some(&next) => {
+                            let next = log_probability(row, next) as f32;
+                            appended[number].log_probabilities.push(next);
+                        }
+                        None => appended[number].logits = row.to_vec(),
+                    }
+                }
+            }
+        }
+        Ok(appended)
+    }
+
+    fn end_tokens(&self) -> &[u32] {
+        self.model.end_tokens()
+    }
+}
+
+/// A phrase that beam search found.
+#[derive(Clone)]
+pub struct Beam {
+    /// The phrase with its places.
+    pub constraint: PhraseConstraint,
+    /// Sum of the natural log-probabilities of its tokens, and of the end where it was chosen.
+    pub log_probability: f64,
+    /// Whether the model chose to end it; the limit or the texts ended it otherwise.
+    pub chosen_end: bool,
+}
+
+impl Beam {
+    /// The tokens.
+    pub fn tokens(&self) -> &[u32] {
+        self.constraint.tokens()
+    }
+
+    /// The log-probability over the length to the power of the penalty: what beams are ranked by.
+    pub fn score(&self, length_penalty: f64) -> f64 {
+        let length = self.tokens().len() + usize::from(self.chosen_end);
+        self.log_probability / (length.max(1) as f64).powf(length_penalty)
+    }
+}
+
+struct Live<C> {
+    beam: Beam,
+    context: C,
+    /// Tokens of the beam that the model has not read; the log-probabilities of all but the first are not
+    /// counted yet.
+    waiting: Vec<u32>,
+    /// Logits after what was read.
+    logits: Vec<f32>,
+}
+
+/// Searches phrases under `constraint` that go on from `context`, whose next logits are `logits`. Gives at most
+/// `settings.beams`, best first. `close` ends a phrase beside the model's end tokens. The search stops early
+/// and gives what it has where `interrupted` says so.
+///
+/// Where one continuation is left to the only beam of a group, it is taken without a pass, and the whole run is
+/// read in one.
+///
+/// # Errors
+/// The model's own.
+pub fn search<S: BranchSource>(
+    source: &mut S,
+    context: &S::Context,
+    logits: &[f32],
+    constraint: &PhraseConstraint,
+    close: u32,
+    settings: &BeamSettings,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(Vec<Beam>, Cost), ModelError> {
+    let groups = settings.groups.clamp(1, settings.beams.max(1));
+    let ends: Vec<u32> = source.end_tokens().iter().copied().chain([close]).collect();
+    let mut cost = Cost::default();
+    let mut finished: Vec<Beam> = Vec::new();
+    let mut live: Vec<Vec<Live<S::Context>>> = (0..groups)
+        .map(|_| {
+            vec![Live {
+                beam: Beam {
+                    constraint: constraint.clone(),
+                    log_probability: 0.0,
+                    chosen_end: false,
+                },
+                context: source.fork(context),
+                waiting: Vec::new(),
+                logits: logits.to_vec(),
+            }]
+        })
+        .collect();
+    // Beams of each group: the first ones take what does not divide.
+    let width = |group: usize| {
+        settings.beams / groups + usize::from(group < settings.beams % groups)
+    };
+    let mut done: Vec<Vec<Beam>> = vec![Vec::new(); groups];
+    while live.iter().any(|group| !group.is_empty()) && !interrupted() {
+        read(source, live.iter_mut().flatten(), &mut cost)?;
+        let mut taken: HashMap<u32, u32> = HashMap::new();
+        for (group, beams) in live.iter_mut().enumerate() {
+            let width = width(group);
+            let before = std::mem::take(beams);
+            let mut options: Vec<Way> = Vec::new();
+            for (number, beam) in before.iter().enumerate() {
+                options.extend(step(beam, number, &ends, width, settings, &taken));
+            }
+            options.sort_by(|a, b| b.ranked.total_cmp(&a.ranked));
+            options.truncate(width);
+            for option in options {
+                let parent = &before[option.parent];
+                let mut beam = parent.beam.clone();
+                beam.log_probability = option.log_probability;
+                let Some(token) = option.token else {
+                    beam.chosen_end = option.chosen_end;
+                    done[group].push(beam);
+                    continue;
+                };
+                *taken.entry(token).or_default() += 1;
+                if beam.constraint.advance(token).is_err() {
+                    continue;
+                }
+                cost.written += 1;
+                let mut waiting = vec![token];
+                if width == 1 {
+                    run_on(&mut beam, &mut waiting, settings, &mut cost);
+                }
+                beams.push(Live {
+                    beam,
+                    context: source.fork(&parent.context),
+                    waiting,
+                    logits: Vec::new(),
+                });
+            }
+            // No live beam can still displace enough finished ones.
+            let score = |beam: &Beam| beam.score(settings.length_penalty);
+            done[group].sort_by(|a, b| score(b).total_cmp(&score(a)));
+            if done[group].len() >= width {
+                beams.clear();
+            }
+        }
+    }
+    for (group, mut beams) in done.into_iter().enumerate() {
+        beams.truncate(width(group));
+        finished.extend(beams);
+    }
+    let score = |beam: &Beam| beam.score(settings.length_penalty);
+    finished.sort_by(|a, b| score(b).total_cmp(&score(a)));
+    Ok((finished, cost))
+}
+
+/// Takes continuations as long as there is one only and the phrase may not end.
+fn run_on(beam: &mut Beam, waiting: &mut Vec<u32>, settings: &BeamSettings, cost: &mut Cost) {
+    loop {
+        let length = beam.tokens().len();
+        if length >= settings.close_from || length >= settings.most_tokens {
+            return;
+        }
+        let Some(token) = beam.constraint.forced() else {
+            return;
+        };
+        if beam.constraint.advance(token).is_err() {
+            return;
+        }
+        waiting.push(token);
+        cost.written += 1;
+    }
+}
+
+/// One pass over everything that waits; counts the log-probabilities of forced tokens.
+fn read<'a, S: BranchSource>(
+    source: &mut S,
+    live: impl Iterator<Item = &'a mut Live<S::Context>>,
+    cost: &mut Cost,
+) -> Result<(), ModelError>
+where
+    S::Context: 'a,
+{
+    let mut reading: Vec<&mut Live<S::Context>> =
+        live.filter(|beam| !beam.waiting.is_empty()).collect();
+    if reading.is_empty() {
+        return Ok(());
+    }
+    let waiting: Vec<Vec<u32>> = reading
+        .iter_mut()
+        .map(|beam| std::mem::take(&mut beam.waiting))
+        .collect();
+    let mut branches: Vec<(&mut S::Context, &[u32])> = reading
+        .iter_mut()
+        .zip(&waiting)
+        .map(|(beam, tokens)| (&mut beam.context, tokens.as_slice()))
+        .collect();
+    let read = source.append(&mut branches)?;
+    cost.passes += 1;
+    cost.evaluated += waiting.iter().map(Vec::len).sum::<usize>() as u64;
+    for (beam, read) in reading.into_iter().zip(read) {
+        let forced = read.log_probabilities.iter();
+        beam.beam.log_probability += forced.map(|&value| f64::from(value)).sum::<f64>();
+        beam.logits = read.logits;
+    }
+    Ok(())
+}
+
+fn log_probability(logits: &[f32], token: u32) -> f64 {
+    let logit = logits.get(token as usize);
+    f64::from(logit.map_or(f32::NEG_INFINITY, |logit| logit - log_normaliser(logits)))
+}
+
+/// One way for a beam to go on, or to end.
+struct Way {
+    parent: usize,
+    /// `None`: the phrase ends here.
+    token: Option<u32>,
+    chosen_end: bool,
+    log_probability: f64,
+    /// The log-probability less what earlier groups took.
+    ranked: f64,
+}
+
+/// The best `width` ways for a beam to go on, and its end where that is permitted.
+fn step<C>(
+    live: &Live<C>,
+    parent: usize,
+    ends: &[u32],
+    width: usize,
+    settings: &BeamSettings,
+    taken: &HashMap<u32, u32>,
+) -> Vec<Way> {
+    let so_far = live.beam.log_probability;
+    let length = live.beam.tokens().len();
+    let forced_end = Way {
+        parent,
+        token: None,
+        chosen_end: false,
+        log_probability: so_far,
+        ranked: so_far,
+    };
+    let mut allowed: Vec<Continuation> = Vec::new();
+    live.beam.constraint.allowed(&mut allowed);
+    if allowed.is_empty() || length >= settings.most_tokens {
+        return if length > 0 { vec![forced_end] } else { Vec::new() };
+    }
+    let normaliser = f64::from(log_normaliser(&live.logits));
+    let logit = |token: u32| live.logits.get(token as usize).copied();
+    let mut options: Vec<Way> = allowed
+        .iter()
+        .filter_map(|next| {
+            let log_probability = so_far + f64::from(logit(next.symbol)?) - normaliser;
+            let times = taken.get(&next.symbol).copied().unwrap_or(0);
+            Some(Way {
+                parent,
+                token: Some(next.symbol),
+                chosen_end: false,
+                log_probability,
+                ranked: log_probability - settings.diversity * f64::from(times),
+            })
+        })
+        .collect();
+    options.sort_by(|a, b| b.ranked.total_cmp(&a.ranked));
+    options.truncate(width);
+    if length >= settings.close_from.max(1)
+        && let Some(end) = ends.iter().filter_map(|&end| logit(end)).reduce(f32::max)
+    {
+        let log_probability = so_far + f64::from(end) - normaliser;
+        options.push(Way {
+            token: None,
+            chosen_end: true,
+            log_probability,
+            ranked: log_probability,
+            ..forced_end
+        });
+    }
+    options
+}

@@ -1,0 +1,122 @@
+//! Naive constrained beam search: quotes written under the corpus-level index alone, without clues, candidates
+//! or windows. The baseline that RetroLLM (arXiv:2412.11919) compares itself with.
+
+use std::time::Instant;
+
+use corpus_tools::{Citation, CiteError};
+use models::language_model::Wanted;
+
+use crate::answer::{Answer, Milliseconds, Trace};
+use crate::beam::{self, Beam, ModelBranches};
+use crate::constraint::PhraseConstraint;
+use crate::engine::{Engine, EngineError};
+use crate::prompt::{self, Line};
+use crate::session::{Cost, ModelSource, Session};
+use crate::settings::Settings;
+
+/// Places of a phrase that are tried for a citation: a title is none.
+const MOST_PLACES: usize = 64;
+
+impl Engine<'_> {
+    /// Answers a question with naive constrained beams: after the question the model writes pieces of
+    /// evidence, one a beam, that stand anywhere in the collection, and answers from them. The evidence is in
+    /// the order of the beams, best first; its score is the beam's. Only `settings.beams` and
+    /// `settings.answer` count.
+    ///
+    /// # Errors
+    /// As [`Engine::ask`].
+    pub fn naive_beams(&self, question: &str, settings: &Settings) -> Result<Answer, EngineError> {
+        if question.trim().is_empty() {
+            return Err(EngineError::EmptyQuestion);
+        }
+        let began = Instant::now();
+        let text = format!(
+            "{}\n{}",
+            prompt::question_lines(question),
+            Line::Evidence.label()
+        );
+        let tokens = self.tokenizer().encode_text(&text);
+        let mut cache = self.preamble.1.fork();
+        let logits = self.model.forward(&mut cache, &tokens, Wanted::Last)?;
+        let size = self.tokenizer().vocabulary_size() as usize;
+        let logits = &logits.row(0)[..size.min(logits.width())];
+        let (beams, mut cost) = beam::search(
+            &mut ModelBranches::new(self.model),
+            &cache,
+            logits,
+            &PhraseConstraint::corpus(self.index.fm()),
+            self.close,
+            &settings.beams,
+            self.interrupted,
+        )?;
+        self.check_interrupt()?;
+        cost += Cost {
+            passes: 1,
+            evaluated: tokens.len() as u64,
+            written: 0,
+        };
+        let mut evidence = Vec::new();
+        let mut refused = Vec::new();
+        for beam in &beams {
+            match self.cite_beam(beam) {
+                Ok(mut citation) => {
+                    citation.score = beam.score(settings.beams.length_penalty) as f32;
+                    evidence.push(citation);
+                }
+                Err(reason) => refused.push(reason),
+            }
+        }
+        let mut milliseconds = Milliseconds {
+            evidence: began.elapsed().as_secs_f64() * 1e3,
+            ..Milliseconds::default()
+        };
+        let mut context = self.preamble.0.clone();
+        context.extend(&tokens);
+        let mut session = Session::new(ModelSource::with_cache(self.model, cache), context);
+        if let Some(best) = beams.first() {
+            session.push(best.tokens());
+        }
+        let (answer, answering) =
+            self.write_answer(question, &evidence, session, false, settings)?;
+        cost += answering;
+        milliseconds.answer = began.elapsed().as_secs_f64() * 1e3 - milliseconds.evidence;
+        let trace = Trace {
+            model: self.model_name().to_owned(),
+            settings: settings.clone(),
+            refused,
+            cost,
+            milliseconds,
+            ..Trace::default()
+        };
+        Ok(Answer {
+            question: question.to_owned(),
+            answer,
+            evidence,
+            trace,
+        })
+    }
+
+    /// The first place of a beam's phrase that can be cited.
+    fn cite_beam(&self, beam: &Beam) -> Result<Citation, String> {
+        let fm = self.index.fm();
+        let ranges = fm.range(beam.tokens());
+        let mut refusal: Option<CiteError> = None;
+        let length = beam.tokens().len() as u32;
+        for place in fm.locate(&ranges).take(MOST_PLACES) {
+            let span = place.start..place.start + length;
+            match self.index.cite(self.tokenizer(), place.document, span) {
+                Ok(mut citation) => {
+                    citation.other_occurrences = fm.count(&ranges).saturating_sub(1);
+                    return Ok(citation);
+                }
+                Err(error) => {
+                    refusal.get_or_insert(error);
+                }
+            }
+        }
+        Err(refusal.map_or_else(
+            || "the phrase stands nowhere".to_owned(),
+            |error| error.to_string(),
+        ))
+    }
+}
