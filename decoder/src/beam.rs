@@ -184,9 +184,8 @@ pub fn search<S: BranchSource>(
         })
         .collect();
     // Beams of each group: the first ones take what does not divide.
-    let width = |group: usize| {
-        settings.beams / groups + usize::from(group < settings.beams % groups)
-    };
+    let width =
+        |group: usize| settings.beams / groups + usize::from(group < settings.beams % groups);
     let mut done: Vec<Vec<Beam>> = vec![Vec::new(); groups];
     while live.iter().any(|group| !group.is_empty()) && !interrupted() {
         read(source, live.iter_mut().flatten(), &mut cost)?;
@@ -331,7 +330,11 @@ fn step<C>(
     let mut allowed: Vec<Continuation> = Vec::new();
     live.beam.constraint.allowed(&mut allowed);
     if allowed.is_empty() || length >= settings.most_tokens {
-        return if length > 0 { vec![forced_end] } else { Vec::new() };
+        return if length > 0 {
+            vec![forced_end]
+        } else {
+            Vec::new()
+        };
     }
     let normaliser = f64::from(log_normaliser(&live.logits));
     let logit = |token: u32| live.logits.get(token as usize).copied();

@@ -96,9 +96,7 @@ impl Candidate {
             .filter(|paragraph| !paragraph.is_title());
         Ground {
             length: self.tokens().len() as u32,
-            paragraphs: quotable
-                .map(|paragraph| paragraph.tokens.clone())
-                .collect(),
+            paragraphs: quotable.map(|paragraph| paragraph.tokens.clone()).collect(),
         }
     }
 

@@ -224,7 +224,11 @@ impl<'a> Engine<'a> {
             model: self.model.name().to_owned(),
             settings: settings.clone(),
             auxiliary_clues: rankings.auxiliary.clone(),
-            titles: rankings.titles.iter().map(|title| title.name.clone()).collect(),
+            titles: rankings
+                .titles
+                .iter()
+                .map(|title| title.name.clone())
+                .collect(),
             candidates: candidate_traces(&writer, &rankings, &led_to),
             windows: window_traces(&writer),
             clues: rankings.clues,
@@ -348,7 +352,9 @@ fn candidate_traces(
 fn window_traces(writer: &EvidenceWriter<'_>) -> Vec<WindowTrace> {
     let mut windows = writer.windows().to_vec();
     windows::rank(&mut windows);
-    let scored = windows.iter().filter_map(|window| Some((window, window.score?)));
+    let scored = windows
+        .iter()
+        .filter_map(|window| Some((window, window.score?)));
     scored
         .map(|(window, score)| WindowTrace {
             id: writer.candidates()[window.member as usize].id.clone(),

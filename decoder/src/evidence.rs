@@ -96,7 +96,11 @@ impl<'a> EvidenceWriter<'a> {
     /// The relevance of a candidate's best window that was not taken; `None` if there is none, or if
     /// something of the candidate was quoted.
     pub fn best_relevance(&self, member: u32) -> Option<f32> {
-        if self.pieces.get(member as usize).is_none_or(|&pieces| pieces > 0) {
+        if self
+            .pieces
+            .get(member as usize)
+            .is_none_or(|&pieces| pieces > 0)
+        {
             return None;
         }
         let windows = self.windows.iter().zip(&self.taken);

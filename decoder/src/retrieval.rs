@@ -270,8 +270,7 @@ impl<'a> Retriever<'a> {
         let bonus: Vec<f32> = candidates
             .iter()
             .map(|candidate| {
-                self.settings.titles.bonus
-                    * shares.get(&candidate.document).copied().unwrap_or(0.0)
+                self.settings.titles.bonus * shares.get(&candidate.document).copied().unwrap_or(0.0)
             })
             .collect();
         let most = self.settings.windows.prefilter;
@@ -315,7 +314,10 @@ impl<'a> Retriever<'a> {
         for window in &mut windows {
             window.member += first;
         }
-        let added = fresh.iter().map(|candidate| candidate.document).zip(first..);
+        let added = fresh
+            .iter()
+            .map(|candidate| candidate.document)
+            .zip(first..);
         let members: HashMap<DocumentId, u32> = known.into_iter().chain(added).collect();
         writer.extend(fresh, windows);
         let mut raised: Vec<(f32, u32, f32)> = linked

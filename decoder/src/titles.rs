@@ -53,7 +53,12 @@ pub fn named_in(
     let mut found: Vec<NamedTitle> = Vec::new();
     for (first, start) in words.iter().enumerate() {
         let mut spellings = vec![String::new()];
-        for (last, word) in words.iter().enumerate().skip(first).take(settings.most_words) {
+        for (last, word) in words
+            .iter()
+            .enumerate()
+            .skip(first)
+            .take(settings.most_words)
+        {
             let gap = match last == first {
                 true => "",
                 false => &text[words[last - 1].end..word.start],

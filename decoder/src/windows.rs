@@ -288,7 +288,7 @@ mod tests {
             paragraphs: vec![4..44, 45..85, 86..299],
         };
         let at = |start| occurrence(0, 0, start);
-        let windows = open(&[ground.clone()], &[at(60), at(200)], &settings);
+        let windows = open(std::slice::from_ref(&ground), &[at(60), at(200)], &settings);
         assert_eq!(spans(&windows), [(0, 4, 44), (0, 45, 85), (0, 190, 212)]);
         // A window over a border takes the short paragraph whole and the long one in part.
         let windows = open(&[ground], &[at(80)], &settings);
@@ -320,7 +320,10 @@ mod tests {
     fn a_bonus_counts_beside_the_scaled_score() {
         let settings = WindowSettings::default();
         let mut windows = open(&grounds(&[50, 50, 50]), &[], &settings);
-        for (window, (score, bonus)) in windows.iter_mut().zip([(-7.0, 1.5), (3.0, 0.0), (-2.0, 0.25)])
+        for (window, (score, bonus)) in
+            windows
+                .iter_mut()
+                .zip([(-7.0, 1.5), (3.0, 0.0), (-2.0, 0.25)])
         {
             window.score = Some(score);
             window.bonus = bonus;
