@@ -4,6 +4,7 @@ mod batch;
 mod commands;
 mod interrupt;
 mod models_at;
+mod progress;
 mod terminal;
 
 use std::process::ExitCode;
@@ -37,7 +38,7 @@ struct Arguments {
 enum Command {
     /// Fetch a small model and about 10,000 Wikipedia summaries once, index them, and answer a question
     Demo(commands::demo::Arguments),
-    /// Build an index, verify it, or say what it holds
+    /// Build an index, add to it, delete from it, merge, export, verify it, or say what it holds
     #[command(subcommand)]
     Index(commands::index::Command),
     /// Find a phrase in an index, word for word

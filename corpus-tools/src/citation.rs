@@ -1,6 +1,7 @@
 //! A citation: a quote and where in the corpus it stands, word for word.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// A quote from a document of the corpus. Offsets are into the document's text as the corpus gave
 /// it, ends exclusive; `quote` is that slice.
@@ -30,6 +31,17 @@ pub struct Citation {
     pub other_occurrences: u64,
     /// Score the quote was chosen with. 0 until the caller sets it.
     pub score: f32,
+    /// The document's fields in the corpus beside id, title and text. Left out where there are none.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+    /// Whether the index keeps no texts: `quote` is then what the tokens spell (the canonical form), and
+    /// the offsets are into the document's paragraphs in that form, joined as lines. Left out where false.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub decoded: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Citation {

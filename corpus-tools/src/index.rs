@@ -1,5 +1,6 @@
 //! An open index: its FM-index, its documents, BM25, and citations checked against the stored text.
 
+use std::borrow::Cow;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,11 +11,12 @@ use fmindex::file::FileError;
 use models::tokenizer::{Tokenizer, TokenizerError};
 use serde_json::{Map, Value};
 
+use crate::build::joined;
 use crate::canonical::Canonical;
 use crate::citation::Citation;
 use crate::lexical::Lexical;
 use crate::manifest::{MANIFEST_FILE, Manifest, SEGMENTS_FOLDER, TOKENIZER_FILE};
-use crate::store::{Paragraph, Store};
+use crate::store::{Paragraph, Store, Stored};
 
 /// Why an index cannot be opened, verified or asked.
 #[derive(Debug, thiserror::Error)]
@@ -132,8 +134,9 @@ pub struct Document<'a> {
     pub id: &'a str,
     /// Title, as the corpus gave it.
     pub title: &'a str,
-    /// Text, as the corpus gave it.
-    pub text: &'a str,
+    /// Text, as the corpus gave it. Where the index keeps no texts: what the tokens spell, the paragraphs
+    /// as lines.
+    pub text: Cow<'a, str>,
     /// The title (paragraph 0) and the paragraphs.
     pub paragraphs: Vec<Paragraph>,
     metadata: &'a str,
@@ -179,12 +182,16 @@ pub struct ComponentSize {
 pub struct Stat {
     /// Live documents.
     pub documents: u64,
-    /// Paragraphs of all segments, titles included.
+    /// Deleted documents, whose bytes a merge removes.
+    pub deleted: u64,
+    /// Paragraphs of live documents, titles included.
     pub paragraphs: u64,
-    /// Live tokens, separators included.
+    /// Tokens of live documents, separators included.
     pub tokens: u64,
-    /// Bytes of the original texts.
+    /// Bytes of the texts of all segments.
     pub text_bytes: u64,
+    /// Whether the texts are kept.
+    pub store: Stored,
     /// Live segments.
     pub segments: u64,
     /// Bits a token of the FM-index alone.
@@ -232,7 +239,19 @@ impl Index {
     /// There is no index, it was not finished, or a file is missing, truncated, foreign, of another
     /// version, or does not agree with the manifest.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, IndexError> {
-        let dir = dir.as_ref().to_owned();
+        let dir = dir.as_ref();
+        loop {
+            let before = Manifest::read(dir).ok();
+            match Self::open_once(dir) {
+                // A writer may have put a new manifest in place and removed segments in between.
+                Err(_) if before.is_some() && Manifest::read(dir).ok() != before => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn open_once(dir: &Path) -> Result<Self, IndexError> {
+        let dir = dir.to_owned();
         let none = |reason| IndexError::NotAnIndex {
             path: dir.clone(),
             reason,
@@ -247,7 +266,7 @@ impl Index {
             }
             Ok(_) if !dir.join(MANIFEST_FILE).exists() => {
                 return Err(none(
-                    "no manifest.json: this is no index, or its build did not end; build it again",
+                    "no manifest.json: this is no index, or its build did not end; the same build command goes on with it",
                 ));
             }
             Ok(_) => {}
@@ -264,7 +283,7 @@ impl Index {
                 file.check_size(&path)?;
             }
             let segment = fmindex::Segment::open(&path)?;
-            let store = Store::open(&path)?;
+            let store = Store::open(&path, manifest.store)?;
             let counts = &entry.counts;
             for (what, manifest, found) in [
                 ("documents", counts.documents, store.documents().into()),
@@ -272,7 +291,11 @@ impl Index {
                 ("paragraphs", counts.paragraphs, store.paragraph_count()),
                 ("tokens", counts.tokens, store.tokens()),
                 ("tokens", counts.tokens, segment.tokens()),
-                ("bytes of text", counts.text_bytes, store.text_bytes()),
+                (
+                    "bytes of text",
+                    counts.text_bytes,
+                    store.text_bytes().unwrap_or(counts.text_bytes),
+                ),
                 (
                     "token ids",
                     u64::from(manifest.tokenizer.vocabulary_size),
@@ -390,14 +413,52 @@ impl Index {
     /// There is no such document, or its segment is damaged.
     pub fn document(&self, document: DocumentId) -> Result<Document<'_>, IndexError> {
         let store = self.store(document)?;
+        let paragraphs = store.paragraphs(document.document)?;
+        let text = match store.text(document.document)? {
+            Some(text) => text.into(),
+            None => self.spelled_text(document, &paragraphs)?.into(),
+        };
         Ok(Document {
             number: document,
             id: store.id(document.document)?,
             title: store.title(document.document)?,
-            text: store.text(document.document)?,
-            paragraphs: store.paragraphs(document.document)?,
+            text,
+            paragraphs,
             metadata: store.metadata(document.document)?,
         })
+    }
+
+    /// The text that the tokens of a document spell, its paragraphs as lines.
+    fn spelled_text(
+        &self,
+        document: DocumentId,
+        paragraphs: &[Paragraph],
+    ) -> Result<String, IndexError> {
+        let tokenizer = self.tokenizer()?;
+        let tokens = self
+            .fm()
+            .extract(document, 0..self.fm().document_length(document));
+        let lines = paragraphs.iter().filter(|paragraph| !paragraph.is_title());
+        let lines: Vec<String> = lines
+            .map(|line| {
+                let span = line.tokens.start as usize..line.tokens.end as usize;
+                tokenizer.decode(tokens.get(span).unwrap_or_default())
+            })
+            .collect();
+        let (text, spans) = joined(lines.iter().map(String::as_str));
+        let places = paragraphs.iter().map(|paragraph| &paragraph.bytes);
+        let same = |(span, place): (&Range<u32>, &Range<usize>)| {
+            span.start as usize == place.start && span.end as usize == place.end
+        };
+        if spans.len() != paragraphs.len() || !spans.iter().zip(places).all(same) {
+            let what = format!(
+                "the tokens of document {} of segment {} do not spell its paragraphs",
+                document.document, document.segment
+            );
+            let path = self.inner.dir.clone();
+            return Err(IndexError::Disagree { path, what });
+        }
+        Ok(text)
     }
 
     /// The paragraphs of a live document; the first is the title.
@@ -588,7 +649,10 @@ impl Index {
             return Err(mismatch());
         }
         let start_char = stored.text[..start].chars().count() as u64;
+        let metadata = stored.metadata();
         Ok(Citation {
+            metadata,
+            decoded: self.inner.manifest.store == Stored::None,
             id: id(),
             title: stored.title.to_owned(),
             quote: quote.to_owned(),
@@ -639,9 +703,16 @@ impl Index {
         for component in &mut components {
             component.bits_per_token = bits(component.bytes);
         }
+        let mut dead_paragraphs = 0;
+        for (entry, store) in manifest.segments.iter().zip(self.stores()) {
+            let dead = entry.deleted.iter();
+            dead_paragraphs += dead.map(|&d| store.paragraphs_of(d)).sum::<u64>();
+        }
         Stat {
             documents: self.fm().documents(),
-            paragraphs: manifest.counts.paragraphs,
+            deleted: manifest.counts.documents - self.fm().documents(),
+            paragraphs: manifest.counts.paragraphs.saturating_sub(dead_paragraphs),
+            store: manifest.store,
             tokens: self.fm().tokens(),
             text_bytes: manifest.counts.text_bytes,
             segments: manifest.segments.len() as u64,

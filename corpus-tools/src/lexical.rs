@@ -6,6 +6,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,18 +15,17 @@ use fmindex::file::FileError;
 use tantivy::fieldnorm::FieldNormReader;
 use tantivy::postings::{Postings, SegmentPostings};
 use tantivy::schema::{Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
-use tantivy::tokenizer::{PreTokenizedString, Token};
 use tantivy::{DocSet, InvertedIndexReader, SegmentReader, TERMINATED, TantivyDocument, Term};
 
 use crate::analysis::{Analyser, Stemming};
 use crate::bm25::{self, Parameters};
-use crate::manifest::LEXICAL_FOLDER;
+use crate::manifest::{LEXICAL_FOLDER, write_renamed};
 
 const FIELD: &str = "text";
 /// Documents scored at a time: the scores of a block stay in the processor's cache.
 const BLOCK: u32 = 1 << 16;
-/// What the writer's hash table is sized for; it grows when it must.
-const WRITER_MEMORY: usize = 64 << 20;
+/// What the writer's hash table of terms is sized for, by tokens to come; it grows when it must.
+const WRITER_MEMORY: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 20;
 
 /// A term of a question with its weight in the collection.
 #[derive(Clone, Debug, PartialEq)]
@@ -290,7 +290,7 @@ impl Lexical {
 fn schema() -> (Schema, Field) {
     let mut builder = Schema::builder();
     let indexing = TextFieldIndexing::default()
-        .set_tokenizer("raw")
+        .set_tokenizer("whitespace")
         .set_index_option(IndexRecordOption::WithFreqs)
         .set_fieldnorms(true);
     let options = TextOptions::default().set_indexing_options(indexing);
@@ -367,22 +367,19 @@ impl Best {
     }
 }
 
-/// The terms of one document, ready to be added.
-pub(crate) struct AnalysedDocument(Vec<Token>);
+/// The terms of one document, ready to be added: no term holds white space, so a space parts them.
+pub(crate) struct AnalysedDocument(String);
 
 /// Splits a document into the terms that [`LexicalWriter::push`] takes.
 pub(crate) fn analyse_document(analyser: &Analyser, title: &str, text: &str) -> AnalysedDocument {
-    let mut tokens = Vec::with_capacity(text.len() / 6);
+    let mut terms = String::with_capacity(title.len() + text.len());
     for part in [title, text] {
         analyser.visit(part, |term, _| {
-            tokens.push(Token {
-                text: term.to_owned(),
-                position: tokens.len(),
-                ..Token::default()
-            });
+            terms.push_str(term);
+            terms.push(' ');
         });
     }
-    AnalysedDocument(tokens)
+    AnalysedDocument(terms)
 }
 
 /// Writes the BM25 index of one segment, document by document.
@@ -393,16 +390,18 @@ pub(crate) struct LexicalWriter {
 }
 
 impl LexicalWriter {
-    /// Starts the BM25 index in the segment's folder `dir`.
-    pub fn create(dir: &Path) -> Result<Self, FileError> {
+    /// Starts the BM25 index in the segment's folder `dir`, of texts of about so many tokens.
+    pub fn create(dir: &Path, tokens: u64) -> Result<Self, FileError> {
         let path = dir.join(LEXICAL_FOLDER);
-        std::fs::create_dir(&path).map_err(|e| FileError::io(&path, "create the folder", e))?;
+        fs::create_dir(&path).map_err(|e| FileError::io(&path, "create the folder", e))?;
         let (schema, field) = schema();
+        let (least, most) = WRITER_MEMORY.into_inner();
+        let memory = tokens.saturating_mul(16).clamp(least, most) as usize;
         let open = || {
             let directory = tantivy::directory::MmapDirectory::open(&path)?;
             tantivy::Index::builder()
                 .schema(schema)
-                .single_segment_index_writer(directory, WRITER_MEMORY)
+                .single_segment_index_writer(directory, memory)
         };
         let writer = open().map_err(|e| write_error(&path, &e))?;
         Ok(Self {
@@ -414,30 +413,68 @@ impl LexicalWriter {
 
     /// Appends a document.
     pub fn push(&mut self, document: AnalysedDocument) -> Result<(), FileError> {
-        let text = PreTokenizedString {
-            text: String::new(),
-            tokens: document.0,
-        };
         let mut entry = TantivyDocument::default();
-        entry.add_pre_tokenized_text(self.field, text);
+        entry.add_text(self.field, document.0);
         self.writer
             .add_document(entry)
             .map_err(|e| write_error(&self.path, &e))
     }
 
-    /// Bytes of memory the postings take so far.
-    pub fn memory(&self) -> usize {
-        self.writer.mem_usage()
+    /// Bytes of memory the postings take so far; the same for the same documents.
+    pub fn memory(&self) -> u64 {
+        self.writer.mem_usage() as u64
     }
 
     /// Writes the files.
     pub fn finish(self) -> Result<(), FileError> {
         let path = self.path;
-        self.writer
-            .finalize()
-            .map(drop)
-            .map_err(|e| write_error(&path, &e))
+        let index = self.writer.finalize().map_err(|e| write_error(&path, &e))?;
+        let segments = index.searchable_segment_ids();
+        drop(index);
+        match segments.map_err(|e| write_error(&path, &e))?.as_slice() {
+            [segment] => name_files(&path, &segment.uuid_string()),
+            _ => Ok(()),
+        }
     }
+}
+
+/// tantivy draws the names of its files at random. Given a fixed name, the same documents make the same
+/// bytes; the part's identity stands only in names and in `meta.json`.
+fn name_files(path: &Path, drawn: &str) -> Result<(), FileError> {
+    const META: &str = "meta.json";
+    let fixed = format!("{:032x}", 1);
+    let failed = |what| move |e| FileError::io(path, what, e);
+    // A list of files for a garbage collection that never runs here.
+    for spare in [".managed.json", ".tantivy-meta.lock"] {
+        let _ = fs::remove_file(path.join(spare));
+    }
+    let names: Vec<_> = fs::read_dir(path)
+        .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
+        .map_err(failed("list the folder"))?;
+    for entry in names {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(rest) = name.strip_prefix(drawn) {
+            fs::rename(entry.path(), path.join(format!("{fixed}{rest}")))
+                .map_err(failed("rename a file"))?;
+        }
+    }
+    let meta = fs::read_to_string(path.join(META)).map_err(failed("read meta.json"))?;
+    let meta = meta
+        .replace(drawn, &fixed)
+        .replace(&hyphenated(drawn), &hyphenated(&fixed));
+    write_renamed(&path.join(META), meta.as_bytes())
+}
+
+/// A UUID of 32 digits as it is written out: 8-4-4-4-12.
+fn hyphenated(digits: &str) -> String {
+    let mut written = String::with_capacity(36);
+    for (at, digit) in digits.chars().enumerate() {
+        if matches!(at, 8 | 12 | 16 | 20) {
+            written.push('-');
+        }
+        written.push(digit);
+    }
+    written
 }
 
 fn write_error(path: &Path, error: &tantivy::TantivyError) -> FileError {

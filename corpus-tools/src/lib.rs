@@ -2,7 +2,7 @@
 //!
 //! From a corpus to citations: [`reader`] streams records, [`canonical`] says what of a paragraph is
 //! tokenized, [`mod@build`] writes segments and last the [`manifest`], [`Index`] opens them,
-//! [`mod@verify`] checks every byte, and [`Index::cite`] leads a span of tokens back to the original
+//! [`maintain`] adds, deletes and merges, [`mod@verify`] checks every byte, and [`Index::cite`] leads a span of tokens back to the original
 //! text. [`lexical`] is BM25 over the documents, [`bm25`] its formula, [`analysis`] its words.
 //!
 //! For evaluations: [`questions`] reads question sets, [`metrics`] scores answers and rankings, [`runs`]
@@ -36,6 +36,7 @@ pub mod canonical;
 pub mod citation;
 pub mod index;
 pub mod lexical;
+pub mod maintain;
 pub mod manifest;
 pub mod metrics;
 pub mod names;

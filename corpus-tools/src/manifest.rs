@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::analysis::Stemming;
+use crate::store::Stored;
 
 /// Name of the manifest in an index folder.
 pub const MANIFEST_FILE: &str = "manifest.json";
@@ -16,6 +17,8 @@ pub const MANIFEST_FILE: &str = "manifest.json";
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 /// Folder of the segments in an index folder.
 pub const SEGMENTS_FOLDER: &str = "segments";
+/// Folder of unfinished work in an index folder.
+pub const WORK_FOLDER: &str = "work";
 /// Folder of the BM25 index in a segment's folder.
 pub const LEXICAL_FOLDER: &str = "lexical";
 
@@ -87,6 +90,15 @@ pub struct SegmentEntry {
     pub files: Vec<FileEntry>,
 }
 
+/// What all segments of an index have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub tokenizer: TokenizerEntry,
+    pub stemming: Stemming,
+    pub profile: String,
+    pub store: Stored,
+}
+
 /// The manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -101,6 +113,9 @@ pub struct Manifest {
     pub stemming: Stemming,
     /// Sampling profile of the FM-index.
     pub profile: String,
+    /// Whether the texts are kept.
+    #[serde(default, skip_serializing_if = "Stored::is_text")]
+    pub store: Stored,
     /// What the live segments hold together, deleted documents included.
     pub counts: Counts,
     /// The live segments, in order.
@@ -110,27 +125,33 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// A manifest of these segments, counts and checksum filled in.
-    pub(crate) fn new(
-        tokenizer: TokenizerEntry,
-        stemming: Stemming,
-        profile: String,
-        segments: Vec<SegmentEntry>,
-    ) -> Self {
+    /// A manifest of `segments` with these settings; counts and checksum are filled in.
+    pub(crate) fn new(settings: Settings, segments: Vec<SegmentEntry>) -> Self {
         let mut counts = Counts::default();
         segments.iter().for_each(|segment| counts += segment.counts);
         let mut manifest = Self {
             format: FORMAT.into(),
             version: INDEX_VERSION,
-            tokenizer,
-            stemming,
-            profile,
+            tokenizer: settings.tokenizer,
+            stemming: settings.stemming,
+            profile: settings.profile,
+            store: settings.store,
             counts,
             segments,
             checksum: String::new(),
         };
         manifest.checksum = manifest.computed_checksum();
         manifest
+    }
+
+    /// What does not change while an index grows and shrinks.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            tokenizer: self.tokenizer.clone(),
+            stemming: self.stemming,
+            profile: self.profile.clone(),
+            store: self.store,
+        }
     }
 
     fn computed_checksum(&self) -> String {

@@ -12,12 +12,18 @@
 //!                 token_starts     u32 × (paragraphs + 1): first token in the segment
 //! ```
 //!
+//! An index that keeps no texts has no `text.bin`; a document's text is then what its tokens spell, its
+//! paragraphs as lines, and the places of the paragraphs are places in that.
+//!
 //! Every offset is checked where it is used: a damaged body gives an error.
 
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use fmindex::file::{File, FileError, Section, Words, Writer};
+use serde::{Deserialize, Serialize};
 
 use crate::names::{Names, NamesWriter, Passage, Redirect};
 
@@ -25,6 +31,49 @@ const DOCUMENTS_FILE: &str = "documents.bin";
 const TEXT_FILE: &str = "text.bin";
 const DOCUMENTS_KIND: &str = "documents";
 const TEXT_KIND: &str = "text";
+
+/// Whether an index keeps the texts of its documents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stored {
+    /// The original bytes: quotes are slices of them.
+    #[default]
+    Text,
+    /// No texts: quotes are what the tokens spell (canonical form), and say so.
+    None,
+}
+
+impl Stored {
+    pub(crate) fn is_text(&self) -> bool {
+        *self == Self::Text
+    }
+}
+
+impl fmt::Display for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::None => "none",
+        })
+    }
+}
+
+/// The name of a way of storing that does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing is stored as {0:?}; there are text and none")]
+pub struct UnknownStored(String);
+
+impl FromStr for Stored {
+    type Err = UnknownStored;
+
+    fn from_str(name: &str) -> Result<Self, UnknownStored> {
+        match name {
+            "text" => Ok(Self::Text),
+            "none" => Ok(Self::None),
+            _ => Err(UnknownStored(name.to_owned())),
+        }
+    }
+}
 
 /// A paragraph of a stored document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,9 +158,9 @@ pub struct Store {
     byte_starts: Words<u32>,
     byte_ends: Words<u32>,
     token_starts: Words<u32>,
-    texts: Strings,
+    texts: Option<Strings>,
     documents: File,
-    text: File,
+    text: Option<File>,
     names: Option<Names>,
 }
 
@@ -120,9 +169,12 @@ impl Store {
     ///
     /// # Errors
     /// A file is missing, foreign or damaged, or the two do not fit each other.
-    pub fn open(dir: &Path) -> Result<Self, FileError> {
+    pub fn open(dir: &Path, stored: Stored) -> Result<Self, FileError> {
         let documents = File::open(&dir.join(DOCUMENTS_FILE), DOCUMENTS_KIND)?;
-        let text = File::open(&dir.join(TEXT_FILE), TEXT_KIND)?;
+        let text = match stored {
+            Stored::Text => Some(File::open(&dir.join(TEXT_FILE), TEXT_KIND)?),
+            Stored::None => None,
+        };
         let mut store = Self {
             names: None,
             ids: Strings::open(&documents, "ids", "id_starts")?,
@@ -133,14 +185,20 @@ impl Store {
             byte_starts: documents.section("byte_starts")?.u32s()?,
             byte_ends: documents.section("byte_ends")?.u32s()?,
             token_starts: documents.section("token_starts")?.u32s()?,
-            texts: Strings::open(&text, "text", "starts")?,
+            texts: match &text {
+                Some(text) => Some(Strings::open(text, "text", "starts")?),
+                None => None,
+            },
             documents,
             text,
         };
         let count = store.ids.count();
         let agree = store.titles.count() == count
             && store.metadata.count() == count
-            && store.texts.count() == count
+            && store
+                .texts
+                .as_ref()
+                .is_none_or(|texts| texts.count() == count)
             && store.id_order.len() == count
             && store.paragraphs.len() == count + 1
             && store.byte_starts.len() == store.byte_ends.len()
@@ -172,9 +230,9 @@ impl Store {
             .into()
     }
 
-    /// Bytes of all texts.
-    pub fn text_bytes(&self) -> u64 {
-        self.texts.bytes.len() as u64
+    /// Bytes of all texts; `None` where they are not kept.
+    pub fn text_bytes(&self) -> Option<u64> {
+        self.texts.as_ref().map(|texts| texts.bytes.len() as u64)
     }
 
     /// The external id of a document.
@@ -193,12 +251,35 @@ impl Store {
         self.titles.get(document)
     }
 
-    /// The text of a document, as the corpus gave it.
+    /// The text of a document, as the corpus gave it; `None` where texts are not kept.
     ///
     /// # Errors
     /// As [`Store::id`].
-    pub fn text(&self, document: u32) -> Result<&str, FileError> {
-        self.texts.get(document)
+    pub fn text(&self, document: u32) -> Result<Option<&str>, FileError> {
+        self.texts
+            .as_ref()
+            .map(|texts| texts.get(document))
+            .transpose()
+    }
+
+    /// Number of paragraphs of a document, its title included; 0 for one that does not exist.
+    pub fn paragraphs_of(&self, document: u32) -> u64 {
+        let at = document as usize;
+        let bounds = self.paragraphs.get(at).zip(self.paragraphs.get(at + 1));
+        bounds.map_or(0, |(first, next)| next.saturating_sub(first).into())
+    }
+
+    /// The tokens of a document in its segment, separators included. Empty for one that does not exist.
+    pub fn token_span(&self, document: u32) -> Range<u32> {
+        let start = |document: usize| {
+            let first = self.paragraphs.get(document)?;
+            self.token_starts.get(first as usize)
+        };
+        let index = document as usize;
+        match (start(index), start(index + 1)) {
+            (Some(start), Some(end)) if start <= end => start..end,
+            _ => 0..0,
+        }
     }
 
     /// The extra fields of a document: a JSON object, or the empty string for none.
@@ -330,7 +411,10 @@ impl Store {
         if first >= last || last > self.byte_starts.len() {
             return None;
         }
-        let text = self.texts.get(document).ok()?;
+        let text = match &self.texts {
+            Some(texts) => Some(texts.get(document).ok()?),
+            None => None,
+        };
         let base = self.token_starts.get(first)?;
         let mut end_before = 0;
         (first..last)
@@ -340,8 +424,10 @@ impl Store {
                 // The separator is the last token of every paragraph.
                 let end = next.checked_sub(1).filter(|&end| start <= end)?;
                 let bytes = self.byte_starts.get(at)? as usize..self.byte_ends.get(at)? as usize;
-                text.get(bytes.clone())?;
-                if bytes.start < end_before {
+                if let Some(text) = text {
+                    text.get(bytes.clone())?;
+                }
+                if bytes.start < end_before || bytes.end < bytes.start {
                     return None;
                 }
                 end_before = bytes.end;
@@ -360,7 +446,7 @@ impl Store {
     /// The first place that is wrong.
     pub fn verify(&self) -> Result<(), FileError> {
         self.documents.verify()?;
-        self.text.verify()?;
+        self.text.iter().try_for_each(File::verify)?;
         let mut tokens = 0;
         for document in 0..self.documents() {
             self.title(document)?;
@@ -385,15 +471,6 @@ impl Store {
             names.verify(|document| self.title(document))?;
         }
         Ok(())
-    }
-
-    /// The files and their sizes in bytes.
-    pub fn files(&self) -> Vec<(PathBuf, u64)> {
-        [&self.documents, &self.text]
-            .map(|file| (file.path().to_owned(), file.size()))
-            .into_iter()
-            .chain(self.names.as_ref().map(Names::file))
-            .collect()
     }
 }
 
@@ -423,9 +500,9 @@ impl Column {
         order
     }
 
-    /// Bytes of memory taken.
+    /// Bytes of memory that may be taken: twice what is held, since vectors grow by doubling.
     pub fn memory(&self) -> usize {
-        self.bytes.capacity() + self.starts.capacity() * size_of::<u64>()
+        2 * (self.bytes.len() + self.starts.len() * size_of::<u64>())
     }
 
     pub fn write(mut self, writer: &mut Writer, name: &str, starts: &str) -> Result<(), FileError> {
@@ -454,7 +531,7 @@ pub(crate) struct NewDocument<'a> {
 /// Writes the store of one segment, document by document.
 pub(crate) struct StoreWriter {
     path: PathBuf,
-    text: Writer,
+    text: Option<Writer>,
     text_starts: Vec<u64>,
     text_bytes: u64,
     ids: Column,
@@ -470,9 +547,15 @@ pub(crate) struct StoreWriter {
 
 impl StoreWriter {
     /// Starts the store in the existing folder `dir`.
-    pub fn create(dir: &Path) -> Result<Self, FileError> {
-        let mut text = Writer::create(&dir.join(TEXT_FILE), TEXT_KIND)?;
-        text.begin("text")?;
+    pub fn create(dir: &Path, stored: Stored) -> Result<Self, FileError> {
+        let text = match stored {
+            Stored::Text => {
+                let mut text = Writer::create(&dir.join(TEXT_FILE), TEXT_KIND)?;
+                text.begin("text")?;
+                Some(text)
+            }
+            Stored::None => None,
+        };
         Ok(Self {
             path: dir.join(DOCUMENTS_FILE),
             text,
@@ -498,7 +581,9 @@ impl StoreWriter {
     /// Appends a document. The caller keeps the segment below 2³¹ tokens.
     pub fn push(&mut self, document: &NewDocument<'_>) -> Result<(), FileError> {
         self.names.passages(self.documents(), document.passages);
-        self.text.write(document.text.as_bytes())?;
+        if let Some(text) = &mut self.text {
+            text.write(document.text.as_bytes())?;
+        }
         self.text_starts.push(self.text_bytes);
         self.text_bytes += document.text.len() as u64;
         self.ids.push(document.id);
@@ -519,31 +604,38 @@ impl StoreWriter {
         self.text_starts.len() as u32
     }
 
+    /// Tokens so far, separators included.
+    pub fn tokens(&self) -> u64 {
+        self.tokens.into()
+    }
+
     /// Number of paragraphs so far.
     pub fn paragraph_count(&self) -> u64 {
         self.byte_starts.len() as u64
     }
 
-    /// Bytes of the texts so far.
+    /// Bytes of the texts so far, kept or not.
     pub fn text_bytes(&self) -> u64 {
         self.text_bytes
     }
 
-    /// Bytes of memory taken so far.
+    /// Bytes of memory that may be taken so far: twice what is held, since vectors grow by doubling.
     pub fn memory(&self) -> u64 {
         let columns = [&self.ids, &self.titles, &self.metadata];
         let strings: usize = columns.map(Column::memory).iter().sum();
-        let words = self.text_starts.capacity() * 8
-            + (self.byte_starts.capacity() * 3 + self.paragraphs.capacity() * 2) * 4;
-        (strings + words + self.names.memory()) as u64
+        let words = self.text_starts.len() * 8
+            + (self.byte_starts.len() * 3 + self.paragraphs.len() * 2) * 4;
+        (strings + 2 * words + self.names.memory()) as u64
     }
 
     /// Writes what is held and finishes the files.
     pub fn finish(mut self) -> Result<(), FileError> {
         self.text_starts.push(self.text_bytes);
-        self.text.begin("starts")?;
-        self.text.write_u64s(&self.text_starts)?;
-        self.text.finish()?;
+        if let Some(mut text) = self.text.take() {
+            text.begin("starts")?;
+            text.write_u64s(&self.text_starts)?;
+            text.finish()?;
+        }
 
         self.paragraphs.push(self.byte_starts.len() as u32);
         self.token_starts.push(self.tokens);

@@ -1,22 +1,40 @@
-//! `verbatim index`: building an index, verifying it, and saying what it holds.
+//! `verbatim index`: building an index, changing it, verifying it, and saying what it holds.
 
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
+use anyhow::Context;
 use corpus_tools::build::{BuildOptions, BuildReport, build};
+use corpus_tools::maintain::{self, ExportError, MergeOptions};
 use corpus_tools::reader::Input;
+use corpus_tools::store::Stored;
 use corpus_tools::{Index, IndexError};
-use fmindex::{Profile, Progress};
-use indicatif::ProgressBar;
+use fmindex::Profile;
 use models::tokenizer::Tokenizer;
 
-use crate::{Outcome, interrupt, models_at, terminal};
+use crate::progress::Shown;
+use crate::{Outcome, models_at, terminal};
 
 /// Subcommands of `verbatim index`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Build an index of one or more corpora
+    /// Build an index of one or more corpora, or go on with a build that was stopped
     Build(BuildArguments),
+    /// Add the documents of more corpora to an index
+    Add(AddArguments),
+    /// Delete documents by their ids: from then on they are neither generated, counted nor found
+    Delete(DeleteArguments),
+    /// Make one segment of many, and remove the bytes of deleted documents
+    Merge(MergeArguments),
+    /// Write the documents as JSON Lines {"id","title","text"} with the texts as they came
+    Export {
+        /// The index
+        #[arg(long, value_name = "DIR")]
+        index: PathBuf,
+        /// File to write; standard output by default
+        #[arg(long, value_name = "FILE", default_value = "-")]
+        out: PathBuf,
+    },
     /// Read every byte of an index and compare all checksums and counts
     Verify {
         /// The index
@@ -46,22 +64,81 @@ pub struct BuildArguments {
     /// Folder of the index; it must not exist yet, or be empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Memory for building, as in 2G or 800M: the corpus is cut into segments that fit, but no document is
-    /// cut; no limit by default
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    memory: Option<u64>,
-    /// Threads; 0 for all cores. The index does not depend on it
-    #[arg(long, default_value_t = 0, value_name = "N", value_parser = models_at::jobs)]
-    jobs: usize,
+    #[command(flatten)]
+    resources: Resources,
     /// End at the first bad record instead of leaving it out
     #[arg(long)]
     strict: bool,
     /// Sampling: small, or fast for a larger index that locates faster
     #[arg(long, default_value_t = Profile::default())]
     profile: Profile,
+    /// Whether the texts are kept: text, or none for a smaller index whose quotes are what the tokens spell
+    #[arg(long, default_value_t = Stored::default(), value_name = "text|none")]
+    store: Stored,
     /// Fetch nothing; fail where something is missing
     #[arg(long)]
     offline: bool,
+    /// Print the report as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What work on an index may take.
+#[derive(Debug, clap::Args)]
+pub struct Resources {
+    /// Memory to stay within, as in 2G or 800M: segments are cut so that they fit, but no document is cut;
+    /// no limit by default
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    memory: Option<u64>,
+    /// Threads; 0 for all cores. The index does not depend on it
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = models_at::jobs)]
+    jobs: usize,
+}
+
+/// Arguments of `verbatim index add`.
+#[derive(Debug, clap::Args)]
+pub struct AddArguments {
+    /// The index
+    #[arg(long, value_name = "DIR")]
+    index: PathBuf,
+    /// Corpora, as for `index build`
+    #[arg(required = true, value_name = "CORPUS")]
+    corpora: Vec<PathBuf>,
+    #[command(flatten)]
+    resources: Resources,
+    /// End at the first bad record instead of leaving it out
+    #[arg(long)]
+    strict: bool,
+    /// Print the report as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `verbatim index delete`.
+#[derive(Debug, clap::Args)]
+pub struct DeleteArguments {
+    /// The index
+    #[arg(long, value_name = "DIR")]
+    index: PathBuf,
+    /// Ids of documents
+    #[arg(value_name = "ID", required_unless_present = "ids")]
+    id: Vec<String>,
+    /// File of ids, one a line; `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    ids: Option<PathBuf>,
+    /// Print the report as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `verbatim index merge`.
+#[derive(Debug, clap::Args)]
+pub struct MergeArguments {
+    /// The index
+    #[arg(long, value_name = "DIR")]
+    index: PathBuf,
+    #[command(flatten)]
+    resources: Resources,
     /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
@@ -103,16 +180,21 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
                 Tokenizer::open(models_at::locate(&arguments.model, arguments.offline)?)?;
             let inputs = arguments.corpora.iter().map(Input::named);
             let mut options = BuildOptions::new(inputs, &arguments.out, &tokenizer);
-            options.memory = arguments.memory;
-            options.jobs = arguments.jobs;
+            options.memory = arguments.resources.memory;
+            options.jobs = arguments.resources.jobs;
             options.strict = arguments.strict;
             options.profile = arguments.profile;
+            options.store = arguments.store;
             let report = build_and_report(&options)?;
             if arguments.json {
                 terminal::print_json(&report)?;
             }
             Ok(Outcome::Done)
         }
+        Command::Add(arguments) => add(arguments),
+        Command::Delete(arguments) => delete(arguments),
+        Command::Merge(arguments) => merge(arguments),
+        Command::Export { index, out } => export(&index, &out),
         Command::Verify { index } => verify(&index),
         Command::Stat { index, json } => stat(&index, json),
     }
@@ -128,6 +210,14 @@ pub fn build_and_report(options: &BuildOptions<'_>) -> anyhow::Result<BuildRepor
     progress.clear();
     let report = report?;
     terminal::say(&format!("built {}", options.out.display()));
+    say_report(&report);
+    Ok(report)
+}
+
+fn say_report(report: &BuildReport) {
+    for note in &report.notes {
+        terminal::say(note);
+    }
     for record in &report.skipped {
         terminal::say(&format!("left out: {record}"));
     }
@@ -137,59 +227,165 @@ pub fn build_and_report(options: &BuildOptions<'_>) -> anyhow::Result<BuildRepor
             report.skipped_count
         ));
     }
-    let stages: Vec<String> = report
-        .stages
-        .iter()
-        .map(|stage| format!("{} {:.1} s", stage.name, stage.seconds))
-        .collect();
     terminal::say(&format!(
-        "{} documents, {} paragraphs, {} tokens; {:.1} MB of text in {:.1} MB of index; {:.1} s ({})",
+        "{} documents, {} paragraphs, {} tokens in {} segments; {:.1} MB of text in {:.1} MB of index; {:.1} s ({})",
         report.documents,
         report.paragraphs,
         report.tokens,
+        report.segments,
         report.text_bytes as f64 / 1e6,
         report.bytes as f64 / 1e6,
         report.seconds,
-        stages.join(", "),
+        stages(&report.stages),
     ));
-    Ok(report)
 }
 
-/// Shows the stages of long work on standard error.
-#[derive(Default)]
-struct Shown {
-    bar: Mutex<Option<ProgressBar>>,
+fn stages(stages: &[corpus_tools::build::Stage]) -> String {
+    let words: Vec<String> = stages
+        .iter()
+        .map(|stage| format!("{} {:.1} s", stage.name, stage.seconds))
+        .collect();
+    words.join(", ")
 }
 
-impl Shown {
-    fn bar(&self) -> std::sync::MutexGuard<'_, Option<ProgressBar>> {
-        self.bar
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+fn add(arguments: AddArguments) -> anyhow::Result<Outcome> {
+    let tokenizer = Index::open(&arguments.index)?.tokenizer()?;
+    let inputs = arguments.corpora.iter().map(Input::named);
+    let mut options = BuildOptions::new(inputs, &arguments.index, &tokenizer);
+    options.memory = arguments.resources.memory;
+    options.jobs = arguments.resources.jobs;
+    options.strict = arguments.strict;
+    let progress = Shown::default();
+    let report = maintain::add(&options, &progress);
+    progress.clear();
+    let report = report?;
+    terminal::say(&format!("added to {}", options.out.display()));
+    say_report(&report);
+    if arguments.json {
+        terminal::print_json(&report)?;
     }
+    Ok(Outcome::Done)
+}
 
-    fn clear(&self) {
-        if let Some(bar) = self.bar().take() {
-            bar.finish_and_clear();
+fn delete(arguments: DeleteArguments) -> anyhow::Result<Outcome> {
+    let mut ids = arguments.id;
+    if let Some(file) = &arguments.ids {
+        ids.extend(lines(file)?);
+    }
+    let report = maintain::delete(&arguments.index, &ids)?;
+    for id in &report.unknown {
+        terminal::say(&format!("no document has the id {id:?}"));
+    }
+    if arguments.json {
+        terminal::print_json(&report)?;
+    } else {
+        terminal::print(&format!(
+            "{} documents deleted, {} are left; their bytes are gone after `index merge`",
+            report.deleted, report.documents
+        ))?;
+    }
+    Ok(match report.unknown.is_empty() {
+        true => Outcome::Done,
+        false => Outcome::NothingFound,
+    })
+}
+
+/// The lines of a file, or of standard input for `-`, without their ends; empty ones are left out.
+fn lines(file: &Path) -> anyhow::Result<Vec<String>> {
+    let named = || format!("cannot read the ids in {}", file.display());
+    let reader: Box<dyn Read> = match file == Path::new("-") {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(std::fs::File::open(file).with_context(named)?),
+    };
+    let mut ids = Vec::new();
+    for line in BufReader::new(reader).lines() {
+        let line = line.with_context(named)?;
+        let id = line.trim_end_matches('\r');
+        if !id.is_empty() {
+            ids.push(id.to_owned());
         }
     }
+    Ok(ids)
 }
 
-impl Progress for Shown {
-    fn stage(&self, name: &'static str, total: u64) {
-        self.clear();
-        *self.bar() = Some(terminal::bar(name, total, false));
+fn merge(arguments: MergeArguments) -> anyhow::Result<Outcome> {
+    let options = MergeOptions {
+        jobs: arguments.resources.jobs,
+        memory: arguments.resources.memory,
+        ..MergeOptions::new(&arguments.index)
+    };
+    let progress = Shown::default();
+    let report = maintain::merge(&options, &progress);
+    progress.clear();
+    let report = report?;
+    for note in &report.notes {
+        terminal::say(note);
     }
+    for name in &report.left {
+        terminal::say(&format!(
+            "the old segment {name} is still open in another program; the next change removes it"
+        ));
+    }
+    if arguments.json {
+        terminal::print_json(&report)?;
+    } else {
+        terminal::print(&format!(
+            "{} segments became {}; {} deleted documents removed, {} documents; {:.1} MB became {:.1} MB; {:.1} s ({})",
+            report.segments_before,
+            report.segments,
+            report.removed,
+            report.documents,
+            report.bytes_before as f64 / 1e6,
+            report.bytes as f64 / 1e6,
+            report.seconds,
+            stages(&report.stages),
+        ))?;
+    }
+    Ok(Outcome::Done)
+}
 
-    fn advance(&self, done: u64) {
-        if let Some(bar) = self.bar().as_ref() {
-            bar.set_position(done);
+fn export(folder: &Path, out: &Path) -> anyhow::Result<Outcome> {
+    let index = Index::open(folder)?;
+    if index.stat().store == Stored::None {
+        terminal::say("the index keeps no texts: what is written is what its tokens spell");
+    }
+    let progress = Shown::default();
+    let written = match out == Path::new("-") {
+        true => {
+            let mut out = BufWriter::new(std::io::stdout().lock());
+            maintain::export(&index, &mut out, &progress)
         }
-    }
+        false => export_to(&index, out, &progress),
+    };
+    progress.clear();
+    let written = match written {
+        // A closed pipe ends quietly.
+        Err(ExportError::Write(error)) => return Err(error.into()),
+        other => other?,
+    };
+    terminal::say(&format!("{written} documents written"));
+    Ok(Outcome::Done)
+}
 
-    fn interrupted(&self) -> bool {
-        interrupt::interrupted()
+/// Writes beside the file and renames at the end: a file of that name is whole.
+fn export_to(index: &Index, out: &Path, progress: &Shown) -> Result<u64, ExportError> {
+    let mut name = out.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    let temporary = out.with_file_name(name);
+    let written = std::fs::File::create(&temporary)
+        .map_err(ExportError::from)
+        .and_then(|file| {
+            let mut file = BufWriter::new(file);
+            let written = maintain::export(index, &mut file, progress)?;
+            file.flush()?;
+            file.get_ref().sync_all()?;
+            std::fs::rename(&temporary, out)?;
+            Ok(written)
+        });
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
     }
+    written
 }
 
 fn verify(folder: &Path) -> anyhow::Result<Outcome> {
@@ -221,9 +417,23 @@ fn stat(folder: &Path, json: bool) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     terminal::print(&format!(
-        "{} documents, {} paragraphs, {} tokens in {} segments; {} bytes of text",
-        stat.documents, stat.paragraphs, stat.tokens, stat.segments, stat.text_bytes
+        "{} documents, {} paragraphs, {} tokens in {} segments; {} bytes of text{}",
+        stat.documents,
+        stat.paragraphs,
+        stat.tokens,
+        stat.segments,
+        stat.text_bytes,
+        match stat.store {
+            Stored::Text => "",
+            Stored::None => " (not kept)",
+        }
     ))?;
+    if stat.deleted > 0 {
+        terminal::print(&format!(
+            "{} more documents are deleted; `index merge` removes their bytes",
+            stat.deleted
+        ))?;
+    }
     terminal::print(&format!(
         "FM-index: {:.2} bits a token; the whole folder: {} bytes",
         stat.bits_per_token, stat.bytes

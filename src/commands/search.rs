@@ -95,7 +95,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
                 continue;
             }
             let context = context(
-                document.text,
+                &document.text,
                 citation.start_byte as usize..citation.end_byte as usize,
             );
             places.push(Place { citation, context });

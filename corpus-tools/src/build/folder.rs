@@ -1,5 +1,5 @@
-//! The folder of an index while it is written: claimed by one writer, cleared of what a killed build
-//! left, and emptied again if the build fails.
+//! The folder of an index while it is written: claimed by one writer, and emptied again if a build fails
+//! and leaves nothing worth keeping.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -8,17 +8,22 @@ use std::path::{Path, PathBuf};
 use fmindex::file::FileError;
 
 use super::BuildError;
-use crate::manifest::{LEXICAL_FOLDER, MANIFEST_FILE, SEGMENTS_FOLDER, TOKENIZER_FILE};
+use super::journal::{Journal, PARTS_FOLDER, clear_work};
+use crate::manifest::{
+    LEXICAL_FOLDER, MANIFEST_FILE, Manifest, SEGMENTS_FOLDER, TOKENIZER_FILE, WORK_FOLDER,
+};
 
 /// Name of the file that a writer holds locked. It stays: what is locked is not its existence.
 const LOCK_FILE: &str = "writer.lock";
 
 /// First parts of the names of the files of a segment.
 const SEGMENT_FILES: [&str; 5] = ["fm", "documents", "text", "names", "document-fm"];
+/// The same of a part.
+const PART_FILES: [&str; 4] = ["tokens", "documents", "text", "names"];
 
-/// A folder claimed for a build. Dropped without [`Folder::keep`], it is emptied, and removed if the
-/// build or one before it made it.
-pub(super) struct Folder {
+/// A folder claimed by this writer. Dropped without [`Folder::keep`], a folder claimed for a new index is
+/// emptied, and removed if the build or one before it made it.
+pub(crate) struct Folder {
     path: PathBuf,
     remove: bool,
     kept: bool,
@@ -26,8 +31,9 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Claims `path`: new, empty, or what an unfinished build left, which is cleared away.
-    pub fn claim(path: &Path) -> Result<Self, BuildError> {
+    /// Claims `path` for a new index: it is new, empty, or holds what an unfinished build left. With a
+    /// manifest where a build was finished, and killed before it cleared its work away.
+    pub fn claim_new(path: &Path) -> Result<(Self, Option<Manifest>), BuildError> {
         if let Some(parent) = path
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty())
@@ -51,16 +57,28 @@ impl Folder {
         folder.lock = Some(lock(path)?);
         // Looked at again under the lock: another writer may have finished in between.
         is_ours(path)?;
+        if path.join(MANIFEST_FILE).exists() {
+            return Ok((folder, Some(Manifest::read(path)?)));
+        }
         folder.kept = false;
-        folder.clear();
-        Ok(folder)
+        Ok((folder, None))
+    }
+
+    /// Claims the folder of an index that is there, to change it.
+    pub fn claim_index(path: &Path) -> Result<Self, BuildError> {
+        Ok(Self {
+            path: path.to_owned(),
+            remove: false,
+            kept: true,
+            lock: Some(lock(path)?),
+        })
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The build is done: what is in the folder stays.
+    /// What is in the folder stays.
     pub fn keep(mut self) {
         self.kept = true;
     }
@@ -72,6 +90,7 @@ impl Folder {
             let _ = fs::remove_file(self.path.join(format!("{name}.partial")));
         }
         let _ = fs::remove_file(self.path.join(TOKENIZER_FILE));
+        clear_work(&self.path);
     }
 }
 
@@ -104,7 +123,8 @@ fn is_ours(path: &Path) -> Result<bool, BuildError> {
     if !path.is_dir() {
         return Err(not_ours("a file".into()));
     }
-    if path.join(MANIFEST_FILE).exists() {
+    let finished = || Journal::read(path).is_some_and(|journal| journal.is_build());
+    if path.join(MANIFEST_FILE).exists() && !finished() {
         return Err(BuildError::Exists {
             path: path.to_owned(),
         });
@@ -116,7 +136,14 @@ fn is_ours(path: &Path) -> Result<bool, BuildError> {
     }
     let known = |name: &str| {
         let name = name.strip_suffix(".partial").unwrap_or(name);
-        [LOCK_FILE, SEGMENTS_FOLDER, TOKENIZER_FILE, MANIFEST_FILE].contains(&name)
+        [
+            LOCK_FILE,
+            SEGMENTS_FOLDER,
+            WORK_FOLDER,
+            TOKENIZER_FILE,
+            MANIFEST_FILE,
+        ]
+        .contains(&name)
     };
     if let Some(name) = names.iter().find(|name| !known(name)) {
         return Err(not_ours(name.clone()));
@@ -126,8 +153,16 @@ fn is_ours(path: &Path) -> Result<bool, BuildError> {
     if fs::symlink_metadata(&lock).is_ok_and(|found| !found.is_file()) {
         return Err(not_ours(LOCK_FILE.to_owned()));
     }
-    if let Some(name) = foreign_segment_file(&path.join(SEGMENTS_FOLDER)) {
-        return Err(not_ours(name));
+    for (folder, is_file) in [
+        (
+            path.join(SEGMENTS_FOLDER),
+            is_segment_file as fn(&str, bool) -> bool,
+        ),
+        (path.join(WORK_FOLDER).join(PARTS_FOLDER), is_part_file),
+    ] {
+        if let Some(name) = foreign_file(path, &folder, is_file) {
+            return Err(not_ours(name));
+        }
     }
     // A build takes the lock before it writes anything else.
     match names.first() {
@@ -136,46 +171,47 @@ fn is_ours(path: &Path) -> Result<bool, BuildError> {
     }
 }
 
-/// The first thing below the folder of segments that no build writes, by its path below the index.
-fn foreign_segment_file(segments: &Path) -> Option<String> {
+fn is_segment_file(name: &str, is_dir: bool) -> bool {
+    match name.split('.').next().unwrap_or_default() {
+        LEXICAL_FOLDER => is_dir && name == LEXICAL_FOLDER,
+        stem => !is_dir && SEGMENT_FILES.contains(&stem),
+    }
+}
+
+fn is_part_file(name: &str, is_dir: bool) -> bool {
+    let stem = name.split('.').next().unwrap_or_default();
+    !is_dir && PART_FILES.contains(&stem)
+}
+
+/// The first thing in the numbered folders below `folder` that no build writes, by its path below the
+/// index.
+fn foreign_file(index: &Path, folder: &Path, is_ours: fn(&str, bool) -> bool) -> Option<String> {
     let below = |path: &Path| {
-        let parent = segments.parent().unwrap_or(segments);
-        path.strip_prefix(parent)
-            .unwrap_or(path)
-            .display()
-            .to_string()
+        let path = path.strip_prefix(index).unwrap_or(path);
+        path.display().to_string()
     };
     let kind = |path: &Path| {
         fs::symlink_metadata(path)
             .ok()
             .map(|found| found.file_type())
     };
-    match kind(segments) {
+    match kind(folder) {
         None => return None,
         Some(kind) if kind.is_dir() => {}
-        Some(_) => return Some(below(segments)),
+        Some(_) => return Some(below(folder)),
     }
-    for segment in fs::read_dir(segments).ok()?.flatten() {
-        let path = segment.path();
-        let numbered = segment
-            .file_name()
-            .to_string_lossy()
-            .bytes()
-            .all(|c| c.is_ascii_digit());
-        if !numbered || kind(&path).is_none_or(|kind| !kind.is_dir()) {
+    for numbered in fs::read_dir(folder).ok()?.flatten() {
+        let path = numbered.path();
+        let name = numbered.file_name();
+        let is_number = name.to_string_lossy().bytes().all(|c| c.is_ascii_digit());
+        if !is_number || kind(&path).is_none_or(|kind| !kind.is_dir()) {
             return Some(below(&path));
         }
         for file in fs::read_dir(&path).ok()?.flatten() {
             let name = file.file_name().to_string_lossy().into_owned();
-            let kind = kind(&file.path());
-            let is_dir = kind.is_some_and(|kind| kind.is_dir());
-            let is_file = kind.is_some_and(|kind| kind.is_file());
-            let stem = name.split('.').next().unwrap_or_default();
-            let ours = match stem {
-                LEXICAL_FOLDER => is_dir && name == LEXICAL_FOLDER,
-                _ => is_file && SEGMENT_FILES.contains(&stem),
-            };
-            if !ours {
+            let known = kind(&file.path())
+                .is_some_and(|kind| !kind.is_symlink() && is_ours(&name, kind.is_dir()));
+            if !known {
                 return Some(below(&file.path()));
             }
         }

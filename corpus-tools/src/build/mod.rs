@@ -1,34 +1,48 @@
 //! Building an index from corpora: read, tokenize, write segments, and last the manifest.
+//!
+//! The work goes in steps, and each finished step is in the journal: *parts* of tokenized documents
+//! while the inputs are read, then of each segment first its documents and BM25 index, then its
+//! FM-index. A build that was interrupted, killed, or ran into a full disk goes on after the last
+//! finished step when it is started again, and ends with the same bytes.
 
+mod assemble;
 mod folder;
+mod gather;
+mod journal;
+mod part;
 mod prepare;
-mod segment;
+mod space;
 
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fmindex::file::FileError;
 use fmindex::{MAX_ALPHABET, Profile, Progress};
 use models::tokenizer::{Tokenizer, TokenizerError};
-use serde::Serialize;
-use xxhash_rust::xxh3::xxh3_128;
+use serde::{Deserialize, Serialize};
 
 use crate::analysis::{Analyser, Stemming};
+use crate::index::{Index, IndexError};
 use crate::manifest::{
-    Counts, Manifest, SegmentEntry, TOKENIZER_FILE, TokenizerEntry, describe_file, write_renamed,
+    Counts, Manifest, SEGMENTS_FOLDER, SegmentEntry, Settings, TOKENIZER_FILE, TokenizerEntry,
+    describe_file, write_renamed,
 };
-use crate::reader::{BadRecord, Entry, Input, Place, ReadError, ReadOptions, Reader, Record};
+use crate::reader::{BadRecord, Input, Place, ReadError, ReadOptions, Reader};
+use crate::store::Stored;
 
-use folder::Folder;
-use prepare::{Prepared, prepare};
-use segment::SegmentBuilder;
+pub(crate) use assemble::{Assembly, Documents, Source};
+pub(crate) use folder::Folder;
+use gather::{Gathering, Seen};
+use journal::{BUILD, Cursor, Position, part_folder};
+pub(crate) use journal::{Journal, Resume, clear_work};
+use part::Part;
+use prepare::Preparing;
+pub(crate) use prepare::joined;
+use space::Space;
 
-/// Text read and tokenized at a time: enough for all threads, little enough to stop within a second.
-const BATCH: usize = 1 << 20;
 /// So many bad records are listed, the rest is only counted.
 const LISTED: usize = 1000;
-/// Memory beside what grows with a segment: batches, term table, tokenizer, program.
+/// Memory beside what grows with the corpus or a segment: batches, term table, tokenizer, program.
 const FIXED_MEMORY: u64 = 256 << 20;
 /// A budget must leave room for segments of this many tokens.
 const SMALLEST_SEGMENT: u64 = 4 << 20;
@@ -38,7 +52,7 @@ const SMALLEST_SEGMENT: u64 = 4 << 20;
 pub struct BuildOptions<'a> {
     /// The corpora, in order.
     pub corpora: Vec<Input>,
-    /// The folder of the index; it must not exist, or be empty, or hold an unfinished build.
+    /// The folder of the index; for [`build`] it must not exist, or be empty, or hold an unfinished build.
     pub out: PathBuf,
     /// The tokenizer of the model that will be asked.
     pub tokenizer: &'a Tokenizer,
@@ -51,6 +65,10 @@ pub struct BuildOptions<'a> {
     pub segment_tokens: Option<u64>,
     /// Whether the first bad record ends the build.
     pub strict: bool,
+    /// Bytes of text after which what is tokenized is safe from a kill.
+    pub checkpoint: u64,
+    /// Whether the texts are kept.
+    pub store: Stored,
     /// Sampling of the FM-index.
     pub profile: Profile,
     /// How words are stemmed for BM25.
@@ -74,14 +92,21 @@ impl<'a> BuildOptions<'a> {
             memory: None,
             segment_tokens: None,
             strict: false,
+            checkpoint: 16 << 20,
+            store: Stored::default(),
             profile: Profile::default(),
             stemming: Stemming::default(),
             read: ReadOptions::default(),
         }
     }
+
+    /// Whether all inputs can be read a second time.
+    fn is_readable_again(&self) -> bool {
+        !self.corpora.contains(&Input::StandardInput)
+    }
 }
 
-/// What a build did.
+/// What a build did. After a build that was resumed, the times are those of the last run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct BuildReport {
     /// Documents indexed.
@@ -104,6 +129,8 @@ pub struct BuildReport {
     pub skipped_count: u64,
     /// The first thousand of them.
     pub skipped: Vec<BadRecord>,
+    /// What became of an earlier run that was not finished, in words.
+    pub notes: Vec<String>,
 }
 
 /// A stage of a build and its time.
@@ -115,7 +142,8 @@ pub struct Stage {
     pub seconds: f64,
 }
 
-/// Why an index was not built. Nothing half-made is left, what stood there before is untouched.
+/// Why an index was not built. What was there before is untouched, and nothing half-made is taken for
+/// whole. What was finished is kept for the same command to go on with, unless the inputs are at fault.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -132,12 +160,12 @@ pub enum BuildError {
     #[error("{0} (strict: the build ends at the first bad record)")]
     Strict(BadRecord),
     /// Two documents have the same id.
-    #[error("{second}: the document id {id:?} was seen before, at {first}; ids must be unique")]
+    #[error("{second}: the document id {id:?} was seen before, {first}; ids must be unique")]
     DuplicateId {
         /// The id.
         id: String,
-        /// Where it stood first.
-        first: Place,
+        /// Where it stood first, in words.
+        first: String,
         /// Where it stands again.
         second: Place,
     },
@@ -192,12 +220,36 @@ pub enum BuildError {
     /// The tokenizer cannot be written.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// The index that is added to, or merged, cannot be read.
+    #[error(transparent)]
+    Index(Box<IndexError>),
+    /// The disk is too small.
+    #[error(
+        "{path}: {needed} bytes of disk space are needed and {free} are free; make room or name a folder on another disk (the same command goes on from here)"
+    )]
+    Space {
+        /// The folder of the index.
+        path: PathBuf,
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that are needed, by estimate.
+        needed: u64,
+    },
     /// The system gives no threads.
     #[error("no threads: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
     /// [`Progress::interrupted`] said so.
-    #[error("interrupted; nothing half-built was left, the same command starts again")]
+    #[error("interrupted; the same command goes on from the last finished step")]
     Interrupted,
+}
+
+impl From<IndexError> for BuildError {
+    fn from(error: IndexError) -> Self {
+        match error {
+            IndexError::File(error) => Self::File(error),
+            other => Self::Index(Box::new(other)),
+        }
+    }
 }
 
 impl From<fmindex::BuildError> for BuildError {
@@ -210,7 +262,7 @@ impl From<fmindex::BuildError> for BuildError {
     }
 }
 
-/// Builds an index.
+/// Builds an index, or goes on with a build that was not finished.
 ///
 /// # Errors
 /// See [`BuildError`].
@@ -219,260 +271,113 @@ pub fn build(
     progress: &dyn Progress,
 ) -> Result<BuildReport, BuildError> {
     let begun = Instant::now();
-    let vocabulary = options.tokenizer.vocabulary_size();
-    if vocabulary >= MAX_ALPHABET {
-        return Err(BuildError::Vocabulary { size: vocabulary });
+    let limits = Limits::of(options)?;
+    let (folder, finished) = Folder::claim_new(&options.out)?;
+    if let Some(manifest) = finished {
+        // Killed after the manifest was written and before everything was cleared away.
+        let new = Work::journal(BUILD, "", options, &limits);
+        let same = |old: Journal| old.compare(&new, options.is_readable_again()) == Resume::All;
+        if !Journal::read(&options.out).is_some_and(same) {
+            let path = options.out.clone();
+            return Err(BuildError::Exists { path });
+        }
+        clear_work(folder.path());
+        folder.keep();
+        let mut report = BuildReport::of(&manifest, &Times::default());
+        report.notes.push("the build was finished already".into());
+        return Ok(report);
     }
-    let fm = fmindex::BuildOptions {
-        alphabet: vocabulary + 1,
-        separator: vocabulary,
-        profile: options.profile,
-        threads: options.jobs,
-        memory: options
-            .memory
-            .map(|memory| memory.saturating_sub(FIXED_MEMORY)),
+    let mut work = Work::begin(BUILD, "", options, limits, &folder, None, progress)?;
+    let outcome = work.run();
+    let report = outcome.and_then(|()| {
+        let tokenizer = write_tokenizer(folder.path(), options.tokenizer)?;
+        let settings = Settings {
+            tokenizer,
+            stemming: options.stemming,
+            profile: options.profile.to_string(),
+            store: options.store,
+        };
+        work.publish(Manifest::new(settings, work.journal.segments.clone()))
+    });
+    let mut report = match report {
+        Ok(report) => report,
+        Err(error) => {
+            if work.is_worth_keeping(&error) {
+                folder.keep();
+            }
+            return Err(error);
+        }
     };
-    let fitting = fm.most_tokens();
-    let most_tokens = fitting.min(options.segment_tokens.unwrap_or(u64::MAX));
-    if let Some(budget) = options.memory
-        && fitting < SMALLEST_SEGMENT
-    {
-        let needed = FIXED_MEMORY + fm.peak_memory(SMALLEST_SEGMENT);
-        return Err(BuildError::Memory { budget, needed });
-    }
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(options.jobs)
-        .build()?;
-    let folder = Folder::claim(&options.out)?;
-    let mut work = Work {
-        options,
-        progress,
-        fm,
-        most_tokens,
-        folder: &folder,
-        gathering: Gathering {
-            reader: Reader::with_options(options.corpora.clone(), options.read.clone()),
-            seen: HashMap::new(),
-            skipped: Skipped::default(),
-            strict: options.strict,
-        },
-        open: None,
-        done: Vec::new(),
-        times: Times::default(),
-    };
-    work.run(&pool)?;
-    let mut report = work.finish()?;
     folder.keep();
     report.seconds = begun.elapsed().as_secs_f64();
     Ok(report)
 }
 
+fn write_tokenizer(dir: &Path, tokenizer: &Tokenizer) -> Result<TokenizerEntry, BuildError> {
+    write_renamed(&dir.join(TOKENIZER_FILE), &tokenizer.to_json()?)?;
+    Ok(TokenizerEntry {
+        fingerprint: tokenizer.fingerprint().to_owned(),
+        vocabulary_size: tokenizer.vocabulary_size(),
+        file: describe_file(dir, TOKENIZER_FILE)?,
+    })
+}
+
+/// What memory and format allow.
+pub(crate) struct Limits {
+    pub fm: fmindex::BuildOptions,
+    /// Most tokens of a segment.
+    pub most_tokens: u64,
+}
+
+impl Limits {
+    /// The limits of a build.
+    pub fn of(options: &BuildOptions<'_>) -> Result<Self, BuildError> {
+        let vocabulary = options.tokenizer.vocabulary_size();
+        let (profile, threads, memory) = (options.profile, options.jobs, options.memory);
+        if vocabulary >= MAX_ALPHABET {
+            return Err(BuildError::Vocabulary { size: vocabulary });
+        }
+        let fm = fmindex::BuildOptions {
+            alphabet: vocabulary + 1,
+            separator: vocabulary,
+            profile,
+            threads,
+            memory: memory.map(|memory| memory.saturating_sub(FIXED_MEMORY)),
+        };
+        let fitting = fm.most_tokens();
+        if let Some(budget) = memory
+            && fitting < SMALLEST_SEGMENT
+        {
+            let needed = FIXED_MEMORY + fm.peak_memory(SMALLEST_SEGMENT);
+            return Err(BuildError::Memory { budget, needed });
+        }
+        let most_tokens = fitting.min(options.segment_tokens.unwrap_or(u64::MAX));
+        Ok(Self { fm, most_tokens })
+    }
+
+    /// What segments depend on, in words: where they are cut and what is in them.
+    fn in_words(&self, stemming: Stemming, stored: Stored) -> String {
+        format!(
+            "{} {:?} {} {stemming:?} {stored}",
+            self.most_tokens, self.fm.memory, self.fm.profile
+        )
+    }
+}
+
 /// Time spent by stage.
 #[derive(Default)]
-struct Times {
+pub(crate) struct Times {
     read: Duration,
     tokenize: Duration,
     write: Duration,
-    lexical: Duration,
+    texts: Duration,
     fm: Duration,
     seal: Duration,
 }
 
-/// Bad records: the first ones listed, all counted.
-#[derive(Default)]
-struct Skipped {
-    count: u64,
-    listed: Vec<BadRecord>,
-}
-
-impl Skipped {
-    fn push(&mut self, bad: BadRecord, strict: bool) -> Result<(), BuildError> {
-        if strict {
-            return Err(BuildError::Strict(bad));
-        }
-        self.count += 1;
-        if self.listed.len() < LISTED {
-            self.listed.push(bad);
-        }
-        Ok(())
-    }
-}
-
-/// The reading end: batches of records, ids that were seen, records left out.
-struct Gathering {
-    reader: Reader,
-    /// 128-bit hashes of the ids with their places: file and line.
-    seen: HashMap<u128, Place>,
-    skipped: Skipped,
-    strict: bool,
-}
-
-impl Gathering {
-    /// The next records, about [`BATCH`] bytes of them; none at the end.
-    fn batch(&mut self) -> Result<Vec<Record>, BuildError> {
-        let mut records = Vec::new();
-        let mut bytes = 0;
-        while bytes < BATCH {
-            match self.reader.next() {
-                None => break,
-                Some(Err(error)) => return Err(error.into()),
-                Some(Ok(Entry::Bad(bad))) => {
-                    bytes += 64;
-                    self.skipped.push(bad, self.strict)?;
-                }
-                Some(Ok(Entry::Record(record))) => {
-                    let seen = self
-                        .seen
-                        .insert(xxh3_128(record.id.as_bytes()), record.place.clone());
-                    if let Some(first) = seen {
-                        return Err(BuildError::DuplicateId {
-                            id: record.id,
-                            first,
-                            second: record.place,
-                        });
-                    }
-                    bytes += record.text.len() + record.title.len() + 64;
-                    records.push(*record);
-                }
-            }
-        }
-        Ok(records)
-    }
-}
-
-/// A build under way.
-struct Work<'a> {
-    options: &'a BuildOptions<'a>,
-    progress: &'a dyn Progress,
-    fm: fmindex::BuildOptions,
-    most_tokens: u64,
-    folder: &'a Folder,
-    gathering: Gathering,
-    open: Option<SegmentBuilder>,
-    done: Vec<SegmentEntry>,
-    times: Times,
-}
-
-impl Work<'_> {
-    /// Reads, tokenizes and writes, each a batch ahead of the next, until the corpora end.
-    fn run(&mut self, pool: &rayon::ThreadPool) -> Result<(), BuildError> {
-        let total = self.gathering.reader.total_bytes().unwrap_or(0);
-        self.progress.stage("reading and tokenizing", total);
-        let (tokenizer, separator) = (self.options.tokenizer, self.fm.separator);
-        let analyser = Analyser::new(self.options.stemming);
-        let mut records = self.timed_batch()?;
-        let mut prepared = Vec::new();
-        while !records.is_empty() || !prepared.is_empty() {
-            if self.progress.interrupted() {
-                return Err(BuildError::Interrupted);
-            }
-            let batch = std::mem::take(&mut records);
-            let ready = std::mem::take(&mut prepared);
-            let (tokenized, rest) = pool.install(|| {
-                rayon::join(
-                    || {
-                        let begun = Instant::now();
-                        let prepared = prepare(batch, tokenizer, separator, &analyser);
-                        (prepared, begun.elapsed())
-                    },
-                    || {
-                        self.write(ready)?;
-                        self.timed_batch()
-                    },
-                )
-            });
-            records = rest?;
-            prepared = tokenized.0;
-            self.times.tokenize += tokenized.1;
-            self.progress.advance(self.gathering.reader.bytes_read());
-        }
-        self.close_segment()
-    }
-
-    fn timed_batch(&mut self) -> Result<Vec<Record>, BuildError> {
-        let begun = Instant::now();
-        let batch = self.gathering.batch();
-        self.times.read += begun.elapsed();
-        batch
-    }
-
-    fn write(&mut self, documents: Vec<Result<Prepared, BadRecord>>) -> Result<(), BuildError> {
-        for document in documents {
-            let document = match document {
-                Ok(document) if document.tokens.len() as u64 > self.most_tokens => {
-                    Err(document.bad("the document is longer than a segment can be"))
-                }
-                other => other,
-            };
-            match document {
-                Err(bad) => self.gathering.skipped.push(bad, self.options.strict)?,
-                Ok(document) => self.push(document)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn push(&mut self, document: Prepared) -> Result<(), BuildError> {
-        let length = document.tokens.len() as u64;
-        let full = |segment: &SegmentBuilder| {
-            segment.tokens() + length > self.most_tokens
-                || self
-                    .fm
-                    .memory
-                    .is_some_and(|memory| segment.memory() > memory)
-        };
-        if self.open.as_ref().is_some_and(full) {
-            self.close_segment()?;
-            let total = self.gathering.reader.total_bytes().unwrap_or(0);
-            self.progress.stage("reading and tokenizing", total);
-        }
-        let begun = Instant::now();
-        if self.open.is_none() {
-            let number = self.done.len() as u32 + 1;
-            self.open = Some(SegmentBuilder::create(self.folder.path(), number)?);
-        }
-        if let Some(segment) = &mut self.open {
-            segment.push(document)?;
-        }
-        self.times.write += begun.elapsed();
-        Ok(())
-    }
-
-    fn close_segment(&mut self) -> Result<(), BuildError> {
-        if let Some(segment) = self.open.take() {
-            let entry = segment.finish(&self.fm, self.progress, &mut self.times)?;
-            self.done.push(entry);
-        }
-        Ok(())
-    }
-
-    /// Writes tokenizer and manifest: from then on there is an index.
-    fn finish(self) -> Result<BuildReport, BuildError> {
-        let Skipped { count, listed } = self.gathering.skipped;
-        if self.done.is_empty() {
-            let first = listed.first();
-            let corpora: Vec<String> = self.options.corpora.iter().map(Input::to_string).collect();
-            return Err(BuildError::Empty {
-                corpora: corpora.join(", "),
-                skipped: count,
-                first: first.map_or(String::new(), |bad| format!(", the first is {bad}")),
-            });
-        }
-        let dir = self.folder.path();
-        let tokenizer = self.options.tokenizer;
-        write_renamed(&dir.join(TOKENIZER_FILE), &tokenizer.to_json()?)?;
-        let entry = TokenizerEntry {
-            fingerprint: tokenizer.fingerprint().to_owned(),
-            vocabulary_size: tokenizer.vocabulary_size(),
-            file: describe_file(dir, TOKENIZER_FILE)?,
-        };
-        if self.progress.interrupted() {
-            return Err(BuildError::Interrupted);
-        }
-        let profile = self.options.profile.to_string();
-        let manifest = Manifest::new(entry, self.options.stemming, profile, self.done);
-        manifest.write(dir)?;
-
+impl BuildReport {
+    /// A report of the live segments of an index.
+    pub(crate) fn of(manifest: &Manifest, times: &Times) -> Self {
         let Counts {
             documents,
             paragraphs,
@@ -484,24 +389,346 @@ impl Work<'_> {
             name,
             seconds: time.as_secs_f64(),
         };
-        Ok(BuildReport {
+        Self {
             documents,
             paragraphs,
             tokens,
             text_bytes,
             bytes: files.map(|file| file.bytes).sum::<u64>() + manifest.tokenizer.file.bytes,
             segments: manifest.segments.len() as u64,
-            seconds: 0.0,
             stages: vec![
-                stage("read", self.times.read),
-                stage("tokenize", self.times.tokenize),
-                stage("write", self.times.write),
-                stage("bm25", self.times.lexical),
-                stage("fm-index", self.times.fm),
-                stage("checksums", self.times.seal),
+                stage("read", times.read),
+                stage("tokenize", times.tokenize),
+                stage("write parts", times.write),
+                stage("documents and bm25", times.texts),
+                stage("fm-index", times.fm),
+                stage("checksums", times.seal),
             ],
-            skipped_count: count,
-            skipped: listed,
-        })
+            ..Self::default()
+        }
     }
+}
+
+/// Bad records: the first ones listed, all counted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Skipped {
+    count: u64,
+    listed: Vec<BadRecord>,
+}
+
+impl Skipped {
+    fn push(&mut self, bad: BadRecord) {
+        self.count += 1;
+        if self.listed.len() < LISTED {
+            self.listed.push(bad);
+        }
+    }
+}
+
+/// New segments on their way into an index: of a new one, or of one that is added to.
+pub(crate) struct Work<'a> {
+    options: &'a BuildOptions<'a>,
+    limits: Limits,
+    dir: PathBuf,
+    base: Option<&'a Index>,
+    pool: rayon::ThreadPool,
+    progress: &'a dyn Progress,
+    journal: Journal,
+    times: Times,
+    notes: Vec<String>,
+}
+
+impl<'a> Work<'a> {
+    /// Looks at what an earlier run left in the claimed folder, and clears away what is of no use.
+    /// `base_mark` stands for the state of the index without which what is finished is of no use.
+    pub fn begin(
+        task: &str,
+        base_mark: &str,
+        options: &'a BuildOptions<'a>,
+        limits: Limits,
+        folder: &Folder,
+        base: Option<&'a Index>,
+        progress: &'a dyn Progress,
+    ) -> Result<Self, BuildError> {
+        let dir = folder.path().to_owned();
+        let new = Self::journal(task, base_mark, options, &limits);
+        let mut work = Self {
+            options,
+            limits,
+            dir,
+            base,
+            pool: rayon::ThreadPoolBuilder::new()
+                .num_threads(options.jobs)
+                .build()?,
+            progress,
+            journal: new,
+            times: Times::default(),
+            notes: Vec::new(),
+        };
+        work.resume();
+        Ok(work)
+    }
+
+    /// The journal of a work in which nothing is finished yet.
+    fn journal(
+        task: &str,
+        base_mark: &str,
+        options: &BuildOptions<'_>,
+        limits: &Limits,
+    ) -> Journal {
+        let reading = format!(
+            "{base_mark} {} {:?} {} {} {} {:?} {:?}",
+            options.tokenizer.fingerprint(),
+            options.read,
+            options.strict,
+            options.store,
+            options.checkpoint,
+            options.memory,
+            options.corpora,
+        );
+        let writing = limits.in_words(options.stemming, options.store);
+        Journal::new(task, &reading, &writing, &options.corpora)
+    }
+
+    /// Takes over the journal of an earlier run, or clears away what it left.
+    fn resume(&mut self) {
+        let readable_again = self.options.is_readable_again();
+        let found = Journal::read(&self.dir);
+        match found.map(|old| (old.compare(&self.journal, readable_again), old)) {
+            Some((Resume::All, old)) => {
+                self.note_resumed(&old);
+                self.journal = old;
+            }
+            Some((Resume::Parts, mut old)) => {
+                old.keep_parts(&self.journal);
+                self.note_resumed(&old);
+                self.journal = old;
+            }
+            Some((Resume::No(why), old)) => {
+                if old.holds_work() {
+                    self.notes
+                        .push(format!("an unfinished work was there, {why}: begun again"));
+                }
+                clear_work(&self.dir);
+            }
+            None => clear_work(&self.dir),
+        }
+        self.clear_orphans();
+    }
+
+    fn note_resumed(&mut self, old: &Journal) {
+        if old.holds_work() {
+            self.notes.push(format!(
+                "went on with an unfinished work: {} parts and {} segments were there",
+                old.parts,
+                old.segments.len()
+            ));
+        }
+    }
+
+    /// Removes segments that neither the index nor the journal speaks of.
+    fn clear_orphans(&self) {
+        let live = self.base.map(|base| base.manifest().segments.as_slice());
+        let names: Vec<&str> = live
+            .unwrap_or_default()
+            .iter()
+            .chain(&self.journal.segments)
+            .map(|entry| entry.name.as_str())
+            .chain(self.journal.open.iter().map(|open| open.name.as_str()))
+            .collect();
+        remove_segments(&self.dir, |name| !names.contains(&name));
+    }
+
+    /// Reads what is not read, and writes the segments that are not written.
+    pub fn run(&mut self) -> Result<(), BuildError> {
+        while !self.journal.gathered {
+            if !self.gather()? {
+                self.notes.push(
+                    "an unfinished work was there, but the inputs have changed since: begun again"
+                        .into(),
+                );
+                self.start_again();
+            }
+        }
+        let mut sources = (0..self.journal.parts)
+            .map(|number| match number < self.journal.used_parts {
+                true => Ok(None),
+                false => Part::open(&part_folder(&self.dir, number)).map(Some),
+            })
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .map(|part| part.map_or(Source::Nothing, |part| Source::Part(Box::new(part))))
+            .collect::<Vec<_>>();
+        self.write_segments(&mut sources)?;
+        if self.journal.segments.is_empty() {
+            let skipped = &self.journal.skipped;
+            let corpora: Vec<String> = self.options.corpora.iter().map(Input::to_string).collect();
+            let first = skipped.listed.first();
+            return Err(BuildError::Empty {
+                corpora: corpora.join(", "),
+                skipped: skipped.count,
+                first: first.map_or(String::new(), |bad| format!(", the first is {bad}")),
+            });
+        }
+        Ok(())
+    }
+
+    /// Forgets everything that was finished.
+    fn start_again(&mut self) {
+        clear_work(&self.dir);
+        self.journal = self.journal.emptied();
+        self.clear_orphans();
+    }
+
+    fn gather(&mut self) -> Result<bool, BuildError> {
+        let options = self.options;
+        let mut read = options.read.clone();
+        // A line is held together with what is parsed from it.
+        if let Some(memory) = options.memory {
+            let most = memory.saturating_sub(FIXED_MEMORY) / 8 + (1 << 20);
+            read.longest_line = read.longest_line.min(most as usize);
+        }
+        let reader = Reader::with_options(options.corpora.clone(), read);
+        let space = Space::check_before(&self.dir, reader.total_bytes())?;
+        let memory = self.limits.fm.memory.map_or(u64::MAX, |memory| memory / 2);
+        let mut gathering = Gathering {
+            index: &self.dir,
+            journal: &mut self.journal,
+            reader,
+            preparing: Preparing {
+                tokenizer: options.tokenizer,
+                separator: self.limits.fm.separator,
+                stored: options.store,
+                memory: options.memory,
+            },
+            base: self.base,
+            strict: options.strict,
+            part_bytes: options.checkpoint,
+            most_tokens: self.limits.most_tokens,
+            space,
+            progress: self.progress,
+            seen: Seen::new(memory),
+            open: None,
+            position: Position::default(),
+        };
+        gathering.run(&self.pool, &mut self.times)
+    }
+
+    /// Writes segments of all documents after those that are finished.
+    pub fn write_segments(&mut self, sources: &mut [Source]) -> Result<(), BuildError> {
+        let first = 1 + self.base.map_or(0, last_number);
+        let assembly = Assembly {
+            index: &self.dir,
+            fm: &self.limits.fm,
+            most_tokens: self.limits.most_tokens,
+            analyser: Analyser::new(self.options.stemming),
+            stored: self.options.store,
+            progress: self.progress,
+        };
+        loop {
+            let documents = Documents(sources);
+            let Some(from) = documents.live_from(self.journal.next) else {
+                return Ok(());
+            };
+            let open = match self.journal.open.take() {
+                Some(open) => open,
+                None => {
+                    if let Some(entry) = documents.whole_segment(from, self.limits.most_tokens) {
+                        self.journal.segments.push(entry);
+                        self.journal.next = Cursor::at_source(from.source + 1);
+                        self.journal.write(&self.dir)?;
+                        continue;
+                    }
+                    let number = first + self.journal.segments.len() as u32;
+                    let name = format!("{number:06}");
+                    let open = self.pool.install(|| {
+                        assembly.write_texts(&documents, from, &name, &mut self.times)
+                    })?;
+                    self.journal.open = Some(open.clone());
+                    self.journal.write(&self.dir)?;
+                    open
+                }
+            };
+            let entry = assembly.write_fm_index(&documents, from, &open, &mut self.times)?;
+            self.journal.segments.push(entry);
+            self.journal.open = None;
+            self.journal.next = open.end;
+            // Parts that are used up make room for the segments that follow.
+            let used = open.end.source;
+            let spent = self.journal.used_parts..used;
+            self.journal.used_parts = used;
+            self.journal.write(&self.dir)?;
+            for number in spent {
+                sources[number] = Source::Nothing;
+                let _ = std::fs::remove_dir_all(part_folder(&self.dir, number));
+            }
+        }
+    }
+
+    /// The segments that are finished.
+    pub fn segments(&self) -> &[SegmentEntry] {
+        &self.journal.segments
+    }
+
+    /// Whether what an earlier run finished is live already.
+    pub fn is_published(&self) -> bool {
+        let live = self.base.map(|base| base.manifest().segments.as_slice());
+        let live = live.unwrap_or_default();
+        let named = |entry: &SegmentEntry| live.iter().any(|other| other.name == entry.name);
+        !self.journal.segments.is_empty() && self.journal.segments.iter().all(named)
+    }
+
+    /// Clears away what is finished.
+    pub fn abandon(&mut self) {
+        self.start_again();
+    }
+
+    /// Puts `manifest` in place: from then on the new segments are live. Then clears the work away.
+    pub fn publish(&mut self, manifest: Manifest) -> Result<BuildReport, BuildError> {
+        if self.progress.interrupted() {
+            return Err(BuildError::Interrupted);
+        }
+        manifest.write(&self.dir)?;
+        clear_work(&self.dir);
+        let mut report = BuildReport::of(&manifest, &self.times);
+        report.skipped_count = self.journal.skipped.count;
+        report.skipped = std::mem::take(&mut self.journal.skipped.listed);
+        report.notes = std::mem::take(&mut self.notes);
+        Ok(report)
+    }
+
+    /// Whether what is finished can serve the same command after this error: not where the inputs
+    /// themselves are at fault.
+    pub fn is_worth_keeping(&self, error: &BuildError) -> bool {
+        let at_fault = matches!(
+            error,
+            BuildError::DuplicateId { .. } | BuildError::Strict(_) | BuildError::Empty { .. }
+        );
+        !at_fault && Journal::read(&self.dir).is_some_and(|journal| journal.holds_work())
+    }
+}
+
+/// The highest number of a segment's name.
+pub(crate) fn last_number(index: &Index) -> u32 {
+    let names = index.manifest().segments.iter().map(|entry| &entry.name);
+    names
+        .filter_map(|name| name.parse().ok())
+        .max()
+        .unwrap_or(0)
+}
+
+/// Removes the folders of segments whose name `is_gone`; gives the names of those that could not be
+/// removed, because the system does not let go of mapped files.
+pub(crate) fn remove_segments(index: &Path, is_gone: impl Fn(&str) -> bool) -> Vec<String> {
+    let Ok(found) = std::fs::read_dir(index.join(SEGMENTS_FOLDER)) else {
+        return Vec::new();
+    };
+    let mut left = Vec::new();
+    for entry in found.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if is_gone(&name) && std::fs::remove_dir_all(entry.path()).is_err() {
+            left.push(name);
+        }
+    }
+    left
 }

@@ -45,6 +45,15 @@ impl Input {
             name => Self::Path(name.to_owned()),
         }
     }
+
+    /// The file on disk that is read; `None` for standard input.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Path(path) => Some(source::corpus_file(path)),
+            Self::WikiSummaries(path) => Some(path.clone()),
+            Self::StandardInput => None,
+        }
+    }
 }
 
 impl fmt::Display for Input {

@@ -198,6 +198,7 @@ fn a_citation_is_written_as_agreed() {
             "id": "1", "title": "Le café", "quote": "Un cafe\u{301}  noir.",
             "start_byte": 4, "end_byte": 20, "start_char": 3, "end_char": 18,
             "paragraph": 1, "other_occurrences": 0, "score": 0.0,
+            "metadata": {"kind": "made-up"},
         })
     );
 }

@@ -1,5 +1,6 @@
 //! A small tokenizer, corpora in temporary folders, and the shared data where they are present.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -134,6 +135,38 @@ pub fn corpus(dir: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     let path = dir.join(name);
     fs::write(&path, content).unwrap();
     path
+}
+
+/// All files of an index by their paths below its folder, the writer's lock excepted.
+pub fn files(index: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    fn below(dir: &Path, root: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                below(&path, root, found);
+            } else if path.file_name().unwrap() != "writer.lock" {
+                let name = path.strip_prefix(root).unwrap().to_owned();
+                found.insert(name, fs::read(&path).unwrap());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    below(index, index, &mut found);
+    found
+}
+
+/// Lines of `count` made-up documents, numbered from `first`, of very different lengths; every thirtieth is
+/// followed by a line that is no record.
+pub fn many(first: usize, count: usize) -> String {
+    let mut content = String::new();
+    for number in first..first + count {
+        let text = format!("the number {} é red fox\n", number * 7919 % 997).repeat(number % 23);
+        content += &lines(&[(&format!("d{number}"), &format!("No. {number}"), &text)]);
+        if number % 30 == 7 {
+            content += "nonsense\n";
+        }
+    }
+    content
 }
 
 /// Options for an index of one file, on two threads.
