@@ -17,7 +17,7 @@
 //! it leads to, and that page may lie in another segment.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fmindex::file::{File, FileError, Words, Writer};
 
@@ -215,11 +215,6 @@ impl Names {
             before = title;
         }
         Ok(())
-    }
-
-    /// The file and its size in bytes.
-    pub fn file(&self) -> (PathBuf, u64) {
-        (self.file.path().to_owned(), self.file.size())
     }
 
     fn check_order(&self, order: &Words<u32>, strings: &Strings) -> Result<(), FileError> {

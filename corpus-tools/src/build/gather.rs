@@ -115,6 +115,9 @@ impl Gathering<'_> {
             let part = Part::open(&part_folder(self.index, number))?;
             for document in 0..part.store.documents() {
                 self.seen.insert(part.store.id(document)?);
+                for passage in part.store.passages(document)? {
+                    self.seen.insert(&passage.id);
+                }
             }
         }
         Ok(true)
@@ -184,17 +187,21 @@ impl Gathering<'_> {
 
     fn push(&mut self, document: &Prepared) -> Result<(), BuildError> {
         let record = &document.record;
-        if let Some(base) = self.base
-            && base.document_by_external_id(&record.id)?.is_some()
-        {
-            return Err(BuildError::DuplicateId {
-                id: record.id.clone(),
-                first: "in the index".to_owned(),
-                second: record.place.clone(),
-            });
-        }
-        if self.seen.insert(&record.id) {
-            return Err(self.duplicate(&record.id, record.place.clone())?);
+        let passages = record.parts.iter().map(|part| (&part.id, &part.place));
+        let passages = passages.filter(|(id, _)| **id != record.id);
+        for (id, place) in std::iter::once((&record.id, &record.place)).chain(passages) {
+            if let Some(base) = self.base
+                && base.find_external_id(id)?.is_some()
+            {
+                return Err(BuildError::DuplicateId {
+                    id: id.clone(),
+                    first: "in the index".to_owned(),
+                    second: place.clone(),
+                });
+            }
+            if self.seen.insert(id) {
+                return Err(self.duplicate(id, place.clone())?);
+            }
         }
         let open = match &mut self.open {
             Some(open) => open,
@@ -211,7 +218,8 @@ impl Gathering<'_> {
         let mut first = self.open.as_ref().and_then(|open| open.place_of(id));
         for number in self.journal.used_parts..self.journal.parts {
             let part = Part::open(&part_folder(self.index, number))?;
-            if let Some(document) = part.store.find(id)? {
+            let passage = part.store.find_passage(id)?.map(|found| found.0);
+            if let Some(document) = part.store.find(id)?.or(passage) {
                 first = Some(part.place(document)?);
                 break;
             }

@@ -69,7 +69,8 @@ impl Position {
         }
         let parts = record.parts.iter().map(|part| &part.id);
         let redirects = record.redirects.iter();
-        for name in parts.chain(redirects.flat_map(|redirect| [&redirect.title, &redirect.target])) {
+        for name in parts.chain(redirects.flat_map(|redirect| [&redirect.title, &redirect.target]))
+        {
             self.hash = xxh3_64_with_seed(name.as_bytes(), self.hash.wrapping_add(2));
         }
         for (name, value) in &record.metadata {
