@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use corpus_tools::Index;
-use decoder::scorer::{Bm25Scorer, EmbeddingScorer, WindowScorer};
+use decoder::scorer::{
+    Bm25Scorer, CrossEncoderScorer, EmbeddingScorer, LikelihoodScorer, WindowScorer,
+};
 use decoder::settings::WindowScorerKind;
 use indicatif::ProgressBar;
-use models::encoder::SentenceEncoder;
+use models::encoder::{CrossEncoder, SentenceEncoder, SparseEncoder};
 use models::fetch::{self, FetchEvent, FetchOptions, Fetched, Licence, default_cache};
 use models::language_model::{LanguageModel, ModelOptions};
 
@@ -168,5 +170,58 @@ pub fn window_scorer(
                 .context("the window scorer `embedding` needs the model minilm; --window-scorer bm25 needs none")?;
             Box::new(EmbeddingScorer::new(SentenceEncoder::open(&folder)?))
         }
+        WindowScorerKind::CrossEncoder | WindowScorerKind::Likelihood => {
+            bail!("this window scorer needs a model of its own")
+        }
     })
+}
+
+/// Flags of every command that scores windows.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ScorerArguments {
+    /// The cross-encoder of `--window-scorer cross-encoder`: a folder with safetensors, or hf:ORG/REPOSITORY
+    #[arg(long, value_name = "MODEL")]
+    pub scorer_model: Option<String>,
+    /// Expand questions with a sparse lexical model (SPLADE): splade-tiny, a folder, or hf:ORG/REPOSITORY
+    #[arg(long, value_name = "MODEL")]
+    pub expand: Option<String>,
+}
+
+impl ScorerArguments {
+    /// Opens the window scorer of that kind; `model` is the language model.
+    ///
+    /// # Errors
+    /// Its model is not named, not to be had, or damaged.
+    pub fn scorer<'m>(
+        &self,
+        kind: WindowScorerKind,
+        index: &Index,
+        model: &'m LanguageModel,
+        offline: bool,
+    ) -> anyhow::Result<Box<dyn WindowScorer + 'm>> {
+        Ok(match kind {
+            WindowScorerKind::CrossEncoder => {
+                let Some(spec) = &self.scorer_model else {
+                    bail!("--window-scorer cross-encoder needs a model: name one with --scorer-model");
+                };
+                let folder = locate(spec, offline)?;
+                Box::new(CrossEncoderScorer::new(CrossEncoder::open(&folder)?))
+            }
+            WindowScorerKind::Likelihood => Box::new(LikelihoodScorer::new(model)),
+            WindowScorerKind::Bm25 | WindowScorerKind::Embedding => {
+                window_scorer(kind, index, offline)?
+            }
+        })
+    }
+
+    /// Opens the sparse lexical model, where one is named.
+    ///
+    /// # Errors
+    /// It is not to be had, or damaged.
+    pub fn expander(&self, offline: bool) -> anyhow::Result<Option<SparseEncoder>> {
+        let Some(spec) = &self.expand else {
+            return Ok(None);
+        };
+        Ok(Some(SparseEncoder::open(locate(spec, offline)?)?))
+    }
 }

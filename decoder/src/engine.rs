@@ -7,6 +7,7 @@ use corpus_tools::{Citation, Index, IndexError};
 use fmindex::{DocumentId, FileError};
 use models::ModelError;
 use models::chat::Message;
+use models::encoder::SparseEncoder;
 use models::language_model::{Cache, LanguageModel};
 use models::tokenizer::Tokenizer;
 
@@ -14,7 +15,7 @@ use crate::answer::{Answer, CandidateTrace, Milliseconds, Trace, WindowTrace};
 use crate::evidence::EvidenceWriter;
 use crate::prompt::{self, Line};
 use crate::retrieval::{Rankings, Retriever};
-use crate::scorer::{ScorerError, WindowScorer};
+use crate::scorer::{self, ScorerError, WindowScorer};
 use crate::session::{Cost, ModelSource, Session};
 use crate::settings::{AnswerPrompt, Settings};
 use crate::{stages, windows};
@@ -56,6 +57,7 @@ pub struct Engine<'a> {
     pub(crate) index: &'a Index,
     pub(crate) model: &'a LanguageModel,
     scorer: &'a dyn WindowScorer,
+    expander: Option<&'a SparseEncoder>,
     pub(crate) close: u32,
     /// The examples in front of every question, read once.
     pub(crate) preamble: (Vec<u32>, Cache),
@@ -88,10 +90,20 @@ impl<'a> Engine<'a> {
             index,
             model,
             scorer,
+            expander: None,
             close,
             preamble: (tokens, cache),
             interrupted,
         })
+    }
+
+    /// The same with a sparse lexical model that expands questions.
+    #[must_use]
+    pub fn with_expander(self, expander: &'a SparseEncoder) -> Self {
+        Self {
+            expander: Some(expander),
+            ..self
+        }
     }
 
     /// Name of the language model.
@@ -145,6 +157,10 @@ impl<'a> Engine<'a> {
             settings,
             question,
         );
+        if let Some(expander) = self.expander {
+            let most = settings.clues.auxiliary;
+            retriever = retriever.with_expansion(scorer::expand(expander, question, most)?);
+        }
         let rankings = retriever.rankings(&phrases)?;
         milliseconds.candidates = lap();
         self.check_interrupt()?;

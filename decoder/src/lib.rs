@@ -12,6 +12,7 @@ pub mod engine;
 pub mod evidence;
 pub mod fusion;
 pub mod naive;
+pub mod processor;
 pub mod prompt;
 pub mod retrieval;
 pub mod scorer;

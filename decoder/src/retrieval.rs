@@ -28,6 +28,8 @@ pub struct Retriever<'a> {
     scorer: &'a dyn WindowScorer,
     settings: &'a Settings,
     question: &'a str,
+    /// Terms of a sparse lexical model, the strongest first.
+    expansion: Option<Vec<String>>,
     /// The best BM25 score of a window so far.
     best_lexical: f32,
 }
@@ -59,12 +61,16 @@ impl Rankings {
     }
 }
 
-/// The share of a bonus for each document of some named titles: 1 for a title of one document, less for
-/// namesakes; the greatest where several names lead to one document.
-pub fn shares(titles: &[NamedTitle]) -> HashMap<DocumentId, f32> {
+/// The share of a bonus for each document of some named titles, in a collection of `documents`:
+/// `ln(N/occ) / ln N / √n` for a name with `occ` occurrences that is the title of `n` documents, so that a
+/// rare name of one document gets nearly all and a word that stands everywhere nothing. The greatest where
+/// several names lead to one document.
+pub fn shares(titles: &[NamedTitle], documents: u64) -> HashMap<DocumentId, f32> {
     let mut shares = HashMap::new();
+    let all = (documents.max(2) as f32).ln();
     for title in titles {
-        let share = 1.0 / (title.documents.len() as f32).sqrt();
+        let rarity = 1.0 - (title.occurrences.max(1) as f32).ln() / all;
+        let share = rarity.max(0.0) / (title.documents.len().max(1) as f32).sqrt();
         for &document in &title.documents {
             let best: &mut f32 = shares.entry(document).or_default();
             *best = best.max(share);
@@ -88,7 +94,18 @@ impl<'a> Retriever<'a> {
             scorer,
             settings,
             question,
+            expansion: None,
             best_lexical: f32::MIN_POSITIVE,
+        }
+    }
+
+    /// The same with terms of a sparse lexical model, the strongest first. They take the place of the question's
+    /// own terms as auxiliary clues, and stand beside the question in the lexical ranking.
+    #[must_use]
+    pub fn with_expansion(self, terms: Vec<String>) -> Self {
+        Self {
+            expansion: Some(terms),
+            ..self
         }
     }
 
@@ -103,8 +120,12 @@ impl<'a> Retriever<'a> {
         let by_clues: Vec<DocumentId> =
             by_clues.into_iter().map(|(document, _)| document).collect();
         let lexical = self.index.lexical();
+        let words = match &self.expansion {
+            Some(terms) => format!("{} {}", self.question, terms.join(" ")),
+            None => self.question.to_owned(),
+        };
         let by_words: Vec<DocumentId> = lexical
-            .search(self.question, settings.candidates.most)?
+            .search(&words, settings.candidates.most)?
             .into_iter()
             .map(|(document, _)| document)
             .collect();
@@ -125,13 +146,17 @@ impl<'a> Retriever<'a> {
             ],
         );
         fused.truncate(weights.most);
-        let auxiliary = lexical
-            .question_terms(self.question)?
-            .into_iter()
-            .filter(|term| term.documents > 0)
-            .map(|term| term.written)
-            .take(settings.clues.auxiliary)
-            .collect();
+        let auxiliary: Vec<String> = match &self.expansion {
+            Some(terms) => terms.clone(),
+            None => lexical
+                .question_terms(self.question)?
+                .into_iter()
+                .filter(|term| term.documents > 0)
+                .map(|term| term.written)
+                .collect(),
+        };
+        let auxiliary = auxiliary.into_iter().take(settings.clues.auxiliary);
+        let auxiliary = auxiliary.collect();
         Ok(Rankings {
             clues,
             auxiliary,
@@ -266,7 +291,7 @@ impl<'a> Retriever<'a> {
             .iter()
             .map(|&(document, score)| self.candidate(document, score))
             .collect::<Result<Vec<_>, _>>()?;
-        let shares = shares(&rankings.titles);
+        let shares = shares(&rankings.titles, self.index.fm().documents());
         let bonus: Vec<f32> = candidates
             .iter()
             .map(|candidate| {
@@ -292,7 +317,7 @@ impl<'a> Retriever<'a> {
         writer: &mut EvidenceWriter<'_>,
     ) -> Result<Vec<u32>, EngineError> {
         let settings = &self.settings.hops;
-        let shares = shares(&self.named(quote)?);
+        let shares = shares(&self.named(quote)?, self.index.fm().documents());
         let own = writer.candidates()[from as usize].document;
         let mut linked: Vec<(DocumentId, f32)> = shares.into_iter().collect();
         linked.retain(|&(document, _)| document != own);

@@ -2,7 +2,9 @@
 
 use corpus_tools::lexical::Lexical;
 use fmindex::FileError;
-use models::encoder::{EncoderError, SentenceEncoder};
+use models::ModelError;
+use models::encoder::{CrossEncoder, EncoderError, SentenceEncoder, SparseEncoder};
+use models::language_model::{LanguageModel, Wanted};
 
 /// The text of a window as a scorer reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,9 @@ pub enum ScorerError {
     /// The encoder behind the scorer failed.
     #[error(transparent)]
     Encoder(#[from] EncoderError),
+    /// The language model behind the scorer failed.
+    #[error(transparent)]
+    Model(#[from] ModelError),
     /// The term weights of the index could not be read.
     #[error(transparent)]
     Lexical(#[from] FileError),
@@ -93,4 +98,82 @@ impl WindowScorer for EmbeddingScorer {
             .map(|window| window.iter().zip(question).map(|(a, b)| a * b).sum())
             .collect())
     }
+}
+
+/// A cross-encoder: question and window read together (Nogueira and Cho 2019, arXiv:1901.04085).
+pub struct CrossEncoderScorer {
+    encoder: CrossEncoder,
+}
+
+impl CrossEncoderScorer {
+    /// A scorer over a loaded cross-encoder.
+    pub fn new(encoder: CrossEncoder) -> Self {
+        Self { encoder }
+    }
+}
+
+impl WindowScorer for CrossEncoderScorer {
+    fn score(&self, question: &str, windows: &[WindowText]) -> Result<Vec<f32>, ScorerError> {
+        let joined: Vec<String> = windows.iter().map(WindowText::joined).collect();
+        let texts: Vec<&str> = joined.iter().map(String::as_str).collect();
+        Ok(self.encoder.score(question, &texts)?)
+    }
+}
+
+/// Query likelihood: the mean log-probability of the question's tokens after the window, under the language
+/// model (Sachan et al. 2022, arXiv:2204.07496). No further model is needed, but every window is read.
+pub struct LikelihoodScorer<'m> {
+    model: &'m LanguageModel,
+}
+
+impl<'m> LikelihoodScorer<'m> {
+    /// A scorer with the given model.
+    pub fn new(model: &'m LanguageModel) -> Self {
+        Self { model }
+    }
+}
+
+impl WindowScorer for LikelihoodScorer<'_> {
+    fn score(&self, question: &str, windows: &[WindowText]) -> Result<Vec<f32>, ScorerError> {
+        let tokenizer = self.model.tokenizer();
+        let question = tokenizer.encode_text(&format!(" {}", question.trim()));
+        let prompt = tokenizer.encode_text("\nA question that this text answers:");
+        let room = self.model.context_length();
+        let room = room.saturating_sub(question.len() + prompt.len() + 1);
+        let mut scores = Vec::with_capacity(windows.len());
+        for window in windows {
+            let mut tokens: Vec<u32> = tokenizer.begin_token().into_iter().collect();
+            tokens.extend(tokenizer.encode_text(&window.joined()));
+            tokens.truncate(room);
+            tokens.extend(&prompt);
+            let mut cache = self.model.new_cache();
+            self.model.forward(&mut cache, &tokens, Wanted::None)?;
+            let tokens = self.model.score_continuations(&cache, &[&question])?;
+            let sum: f32 = tokens.iter().flatten().sum();
+            scores.push(sum / question.len().max(1) as f32);
+        }
+        Ok(scores)
+    }
+}
+
+/// The `most` strongest terms of a question under a sparse lexical model, the strongest first: words of the
+/// model's vocabulary, no pieces of words and no marks.
+///
+/// # Errors
+/// The encoder's own.
+pub fn expand(
+    encoder: &SparseEncoder,
+    question: &str,
+    most: usize,
+) -> Result<Vec<String>, ScorerError> {
+    let mut terms: Vec<(u32, f32)> = Vec::new();
+    for vector in encoder.encode(&[question])? {
+        terms.extend(vector.ids.iter().copied().zip(vector.weights));
+    }
+    terms.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let words = terms
+        .into_iter()
+        .filter_map(|(id, _)| encoder.token(id))
+        .filter(|word| word.chars().all(char::is_alphanumeric) && word.chars().count() > 1);
+    Ok(words.take(most).collect())
 }

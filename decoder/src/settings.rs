@@ -100,8 +100,8 @@ pub struct TitleSettings {
     pub most_occurrences: u64,
     /// A name that more documents have (namesakes told apart in brackets, parts of one page) says nothing.
     pub sharing: usize,
-    /// What the title being named in the question adds to the relevance of a document's windows, shared
-    /// between namesakes by the root of their number.
+    /// What the title being named in the question adds to the relevance of a document's windows; a frequent
+    /// name and one of several documents have less of it (see [`shares`](crate::retrieval::shares)).
     pub bonus: f32,
 }
 
@@ -111,7 +111,7 @@ impl Default for TitleSettings {
             most_words: 10,
             most_occurrences: 1000,
             sharing: 12,
-            bonus: 0.15,
+            bonus: 0.2,
         }
     }
 }
@@ -124,8 +124,8 @@ pub struct HopSettings {
     pub pieces: usize,
     /// Most documents that one piece leads to: those whose windows are the most relevant.
     pub documents: usize,
-    /// What being named in a piece of evidence adds to the relevance of a document's windows, shared between
-    /// namesakes by the root of their number.
+    /// What being named in a piece of evidence adds to the relevance of a document's windows; a frequent name
+    /// and one of several documents have less of it (see [`shares`](crate::retrieval::shares)).
     pub bonus: f32,
 }
 
@@ -134,7 +134,7 @@ impl Default for HopSettings {
         Self {
             pieces: 2,
             documents: 2,
-            bonus: 0.6,
+            bonus: 0.9,
         }
     }
 }
@@ -148,6 +148,10 @@ pub enum WindowScorerKind {
     /// Cosine of sentence embeddings.
     #[default]
     Embedding,
+    /// A cross-encoder.
+    CrossEncoder,
+    /// Likelihood of the question after the window, under the language model.
+    Likelihood,
 }
 
 /// Settings of the windows.
@@ -178,9 +182,9 @@ pub struct WindowSettings {
 impl Default for WindowSettings {
     fn default() -> Self {
         Self {
-            radius: 32,
-            most_tokens: 128,
-            whole_paragraph: 160,
+            radius: 48,
+            most_tokens: 160,
+            whole_paragraph: 224,
             occurrences_per_clue: 64,
             most_per_document: 32,
             most: 512,
@@ -262,7 +266,7 @@ impl Default for EvidenceSettings {
             beginning: Beginning::First,
             close_from: None,
             cover: true,
-            most_tokens: 160,
+            most_tokens: 224,
             repeat: 0.2,
             lambda: 4.0,
             scope: Scope::Document,

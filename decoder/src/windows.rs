@@ -74,13 +74,8 @@ pub fn open(
             continue;
         }
         *count += 1;
-        let start = occurrence.start.saturating_sub(settings.radius);
-        let end = occurrence
-            .start
-            .saturating_add(occurrence.length)
-            .saturating_add(settings.radius)
-            .min(ground.length);
-        spans[occurrence.member as usize].extend(ground.widened(start..end, settings));
+        let window = ground.around(occurrence, settings.radius);
+        spans[occurrence.member as usize].extend(ground.widened(window, settings));
     }
     let mut windows = Vec::new();
     for (member, mut spans) in spans.into_iter().enumerate() {
@@ -117,6 +112,22 @@ pub fn open(
 }
 
 impl Ground {
+    /// `radius` tokens on each side of an occurrence. Where the paragraph (or, if it is shorter than the
+    /// window, the document) ends sooner on one side, the other side gets more.
+    fn around(&self, occurrence: &ClueOccurrence, radius: u32) -> Range<u32> {
+        let width = (2 * radius).saturating_add(occurrence.length);
+        let at = self
+            .paragraphs
+            .partition_point(|paragraph| paragraph.end <= occurrence.start);
+        let holding = self.paragraphs.get(at).filter(|paragraph| {
+            paragraph.contains(&occurrence.start) && paragraph.len() as u32 >= width
+        });
+        let room = holding.cloned().unwrap_or(0..self.length);
+        let start = occurrence.start.saturating_sub(radius).max(room.start);
+        let end = start.saturating_add(width).min(room.end);
+        end.saturating_sub(width).max(room.start)..end
+    }
+
     /// A window, in pieces: the part in each paragraph that is neither long nor shorter than a window becomes
     /// the whole paragraph, the rest stays as it is.
     fn widened(&self, window: Range<u32>, settings: &WindowSettings) -> Vec<(u32, u32)> {
@@ -230,6 +241,13 @@ mod tests {
             spans(&windows),
             [(0, 0, 20), (0, 90, 112), (0, 190, 212), (2, 0, 15)]
         );
+        // Near an end, the window keeps its width.
+        let windows = open(
+            &grounds(&[300]),
+            &[occurrence(0, 0, 40), occurrence(0, 0, 297)],
+            &settings,
+        );
+        assert_eq!(spans(&windows), [(0, 0, 20), (0, 30, 52), (0, 278, 300)]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use decoder::settings::{Scope, WindowScorerKind};
 use decoder::{Answer, Engine, EngineError, Settings};
 
 use crate::batch::Batch;
-use crate::models_at::{self, ModelArguments};
+use crate::models_at::{self, ModelArguments, ScorerArguments};
 use crate::{Outcome, interrupt, terminal};
 
 /// Arguments of `verbatim ask`.
@@ -21,6 +21,8 @@ pub struct Arguments {
     model: ModelArguments,
     #[command(flatten)]
     engine: EngineArguments,
+    #[command(flatten)]
+    scorer: ScorerArguments,
     /// Print one JSON object with the whole trace
     #[arg(long, conflicts_with = "questions")]
     json: bool,
@@ -43,7 +45,7 @@ pub struct Arguments {
 /// Flags that change what the engine computes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct EngineArguments {
-    /// What scores windows against the question: bm25 or embedding
+    /// What scores windows against the question: bm25, embedding, cross-encoder or likelihood
     #[arg(long, value_name = "SCORER", value_parser = scorer_kind)]
     window_scorer: Option<WindowScorerKind>,
     /// Most pieces of evidence
@@ -64,7 +66,9 @@ fn scorer_kind(name: &str) -> Result<WindowScorerKind, String> {
     match name {
         "bm25" => Ok(WindowScorerKind::Bm25),
         "embedding" => Ok(WindowScorerKind::Embedding),
-        _ => Err("expected bm25 or embedding".into()),
+        "cross-encoder" => Ok(WindowScorerKind::CrossEncoder),
+        "likelihood" => Ok(WindowScorerKind::Likelihood),
+        _ => Err("expected bm25, embedding, cross-encoder or likelihood".into()),
     }
 }
 
@@ -96,6 +100,10 @@ impl EngineArguments {
         let mut settings = Settings::default();
         if let Some(scorer) = self.window_scorer {
             settings.windows.scorer = scorer;
+            if scorer == WindowScorerKind::Likelihood {
+                // The language model reads every window.
+                settings.windows.prefilter = 10;
+            }
         }
         if let Some(most) = self.evidence {
             settings.evidence.most = most;
@@ -126,9 +134,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         _ => Asked::One(question(arguments.question.as_deref().unwrap_or_default())?),
     };
     let model = models_at::language_model(&arguments.model)?;
-    let scorer =
-        models_at::window_scorer(settings.windows.scorer, &index, arguments.model.offline)?;
-    let engine = Engine::new(&index, &model, scorer.as_ref(), &interrupt::interrupted)?;
+    let offline = arguments.model.offline;
+    let scorers = &arguments.scorer;
+    let scorer = scorers.scorer(settings.windows.scorer, &index, &model, offline)?;
+    let expander = scorers.expander(offline)?;
+    let mut engine = Engine::new(&index, &model, scorer.as_ref(), &interrupt::interrupted)?;
+    if let Some(expander) = &expander {
+        engine = engine.with_expander(expander);
+    }
     let question = match ask {
         Asked::One(question) => question,
         Asked::Many(batch) => return batch.run(&engine, &settings),

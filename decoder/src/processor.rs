@@ -1,0 +1,267 @@
+//! A logits processor that any host can call: rows of logits and the ids so far, one row a sequence, each in a
+//! stage of its own.
+//!
+//! The host generates; the processor only says what may come next. A stage machine finds out from the ids
+//! where a phrase begins and ends, so sequences may be reordered, forked or cut back between two calls, as
+//! beam search of a host does.
+
+use std::sync::Arc;
+
+use fmindex::{Continuation, Index};
+use models::tokenizer::Tokenizer;
+
+use crate::constraint::{ConstraintError, PhraseConstraint};
+
+/// A phrase that begins: what it may hold, and when it may end.
+#[derive(Clone)]
+pub struct Phrase {
+    /// What may be written.
+    pub constraint: PhraseConstraint,
+    /// Tokens from which on it may be closed, while it could go on. Where nothing continues it, it may
+    /// always be closed, and only that.
+    pub close_from: usize,
+    /// Tokens at which it must be closed.
+    pub most_tokens: usize,
+    /// Tokens that close it; at least one, or it never ends. They belong to no phrase.
+    pub close: Vec<u32>,
+}
+
+/// Says where phrases begin: the stage machine's table.
+pub trait StageRules: Send + Sync {
+    /// The phrase that begins after `ids`, the whole sequence so far, outside of any phrase; `None` where
+    /// the model goes on writing freely. A function of the ids alone.
+    fn begin(&self, ids: &[u32]) -> Option<Phrase>;
+}
+
+/// Why a sequence cannot go on: it holds a token that was not allowed. Sticky for the ids that hold it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("sequence {row}: {source}")]
+pub struct ProcessorError {
+    /// The row.
+    pub row: usize,
+    /// What was refused.
+    pub source: ConstraintError,
+}
+
+/// Where one sequence stands.
+#[derive(Clone)]
+enum Stage {
+    Free,
+    Phrase(Phrase),
+    Ended,
+    Failed(ConstraintError),
+}
+
+#[derive(Clone)]
+struct Sequence {
+    seen: Vec<u32>,
+    stage: Stage,
+}
+
+/// Masks logits so that phrases are text that exists. One processor serves a batch of sequences.
+pub struct LogitsProcessor {
+    rules: Arc<dyn StageRules>,
+    /// Ids below this stand for something; logits at or above are padding.
+    vocabulary: usize,
+    ends: Vec<u32>,
+    /// Tokens in front of every sequence that the rules are not asked about, such as the prompt.
+    prompt: usize,
+    sequences: Vec<Sequence>,
+}
+
+impl LogitsProcessor {
+    /// A processor for a model of `vocabulary` ids and all its end tokens. The first `prompt` tokens of each
+    /// sequence are given, not generated; a phrase can begin right after them.
+    pub fn new(
+        rules: Arc<dyn StageRules>,
+        vocabulary: usize,
+        ends: Vec<u32>,
+        prompt: usize,
+    ) -> Self {
+        Self {
+            rules,
+            vocabulary,
+            ends,
+            prompt,
+            sequences: Vec::new(),
+        }
+    }
+
+    /// Masks one row of logits a sequence, in place: what may not come next becomes −∞. `ids[i]` is all of
+    /// sequence `i` so far; rows may be longer than the vocabulary.
+    ///
+    /// # Errors
+    /// A sequence holds a token that was not allowed. All rows are masked all the same, that sequence's to
+    /// the end tokens.
+    ///
+    /// # Panics
+    /// There are not as many rows as sequences.
+    pub fn process(
+        &mut self,
+        ids: &[&[u32]],
+        logits: &mut [&mut [f32]],
+    ) -> Result<(), ProcessorError> {
+        assert_eq!(ids.len(), logits.len(), "one row of logits a sequence");
+        let fresh = Sequence {
+            seen: Vec::new(),
+            stage: Stage::Free,
+        };
+        self.sequences.resize(ids.len(), fresh);
+        let mut failed = None;
+        for (row, (ids, logits)) in ids.iter().zip(logits).enumerate() {
+            self.follow(row, ids);
+            if let Stage::Failed(source) = self.sequences[row].stage {
+                failed.get_or_insert(ProcessorError { row, source });
+            }
+            self.mask(row, logits);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Brings the stage of a row up to its ids: from where it was, if they go on from there, else from the
+    /// beginning.
+    fn follow(&mut self, row: usize, ids: &[u32]) {
+        let sequence = &mut self.sequences[row];
+        let known = ids.len() >= self.prompt
+            && sequence.seen.len() >= self.prompt
+            && !sequence.seen.is_empty()
+            && ids.starts_with(&sequence.seen);
+        if !known {
+            let prompt = ids.len().min(self.prompt);
+            sequence.seen = ids[..prompt].to_vec();
+            sequence.stage = open(&*self.rules, &sequence.seen);
+        }
+        for &id in &ids[sequence.seen.len()..] {
+            sequence.seen.push(id);
+            let ends = self.ends.contains(&id);
+            sequence.stage = match std::mem::replace(&mut sequence.stage, Stage::Ended) {
+                Stage::Free if !ends => open(&*self.rules, &sequence.seen),
+                Stage::Phrase(phrase) if phrase.close.contains(&id) => {
+                    match ends {
+                        true => Stage::Ended,
+                        false => open(&*self.rules, &sequence.seen),
+                    }
+                }
+                Stage::Phrase(mut phrase) => match phrase.constraint.advance(id) {
+                    Ok(()) => Stage::Phrase(phrase),
+                    Err(error) => Stage::Failed(error),
+                },
+                Stage::Failed(error) => Stage::Failed(error),
+                Stage::Free | Stage::Ended => Stage::Ended,
+            };
+        }
+    }
+
+    fn mask(&self, row: usize, logits: &mut [f32]) {
+        let size = self.vocabulary.min(logits.len());
+        logits[size..].fill(f32::NEG_INFINITY);
+        let logits = &mut logits[..size];
+        let only = |tokens: &mut dyn Iterator<Item = u32>, logits: &mut [f32]| {
+            let kept: Vec<(u32, f32)> = tokens
+                .filter_map(|token| Some((token, *logits.get(token as usize)?)))
+                .collect();
+            logits.fill(f32::NEG_INFINITY);
+            for (token, logit) in kept {
+                logits[token as usize] = logit;
+            }
+        };
+        match &self.sequences[row].stage {
+            Stage::Free => {}
+            Stage::Phrase(phrase) => {
+                let length = phrase.constraint.tokens().len();
+                let mut allowed: Vec<Continuation> = Vec::new();
+                if length < phrase.most_tokens {
+                    phrase.constraint.allowed(&mut allowed);
+                    // What closes a phrase is never part of one.
+                    allowed.retain(|next| !phrase.close.contains(&next.symbol));
+                }
+                let close = match allowed.is_empty() || length >= phrase.close_from {
+                    true => phrase.close.as_slice(),
+                    false => &[],
+                };
+                let tokens = allowed.iter().map(|next| next.symbol);
+                only(&mut tokens.chain(close.iter().copied()), logits);
+            }
+            Stage::Ended | Stage::Failed(_) => only(&mut self.ends.iter().copied(), logits),
+        }
+    }
+}
+
+fn open(rules: &dyn StageRules, ids: &[u32]) -> Stage {
+    match rules.begin(ids) {
+        Some(phrase) => Stage::Phrase(phrase),
+        None => Stage::Free,
+    }
+}
+
+/// What a control token opens.
+#[derive(Clone)]
+pub struct Opener {
+    /// The token.
+    pub token: u32,
+    /// The phrase, nothing of which is written yet.
+    pub phrase: Phrase,
+}
+
+/// Rules of a model that was tuned with control tokens: a phrase begins after the token that opens it.
+#[derive(Clone)]
+pub struct ControlTokens {
+    openers: Vec<Opener>,
+}
+
+/// The tokenizer has no such control token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the tokenizer has no control token {name:?}; the model was not tuned for this format")]
+pub struct NoControlToken {
+    /// The name that was looked for.
+    pub name: String,
+}
+
+impl ControlTokens {
+    /// Rules with the given openers.
+    pub fn new(openers: Vec<Opener>) -> Self {
+        Self { openers }
+    }
+
+    /// Clues between the control tokens `open` and `close` (by name, such as `<|clue|>`), each a phrase of the
+    /// corpus of `least` to `most` tokens.
+    ///
+    /// # Errors
+    /// The tokenizer lacks one of them.
+    pub fn clues(
+        index: &Index,
+        tokenizer: &Tokenizer,
+        (open, close): (&str, &str),
+        (least, most): (usize, usize),
+    ) -> Result<Self, NoControlToken> {
+        let token = |name: &str| {
+            tokenizer.control_token(name).ok_or_else(|| NoControlToken {
+                name: name.to_owned(),
+            })
+        };
+        Ok(Self::new(vec![Opener {
+            token: token(open)?,
+            phrase: Phrase {
+                constraint: PhraseConstraint::corpus(index),
+                close_from: least,
+                most_tokens: most,
+                close: vec![token(close)?],
+            },
+        }]))
+    }
+
+    /// These rules and further ones.
+    #[must_use]
+    pub fn with(mut self, opener: Opener) -> Self {
+        self.openers.push(opener);
+        self
+    }
+}
+
+impl StageRules for ControlTokens {
+    fn begin(&self, ids: &[u32]) -> Option<Phrase> {
+        let last = ids.last()?;
+        let opener = self.openers.iter().find(|opener| opener.token == *last)?;
+        Some(opener.phrase.clone())
+    }
+}
