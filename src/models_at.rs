@@ -202,7 +202,9 @@ impl ScorerArguments {
         Ok(match kind {
             WindowScorerKind::CrossEncoder => {
                 let Some(spec) = &self.scorer_model else {
-                    bail!("--window-scorer cross-encoder needs a model: name one with --scorer-model");
+                    bail!(
+                        "--window-scorer cross-encoder needs a model: name one with --scorer-model"
+                    );
                 };
                 let folder = locate(spec, offline)?;
                 Box::new(CrossEncoderScorer::new(CrossEncoder::open(&folder)?))

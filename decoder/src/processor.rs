@@ -136,12 +136,10 @@ impl LogitsProcessor {
             let ends = self.ends.contains(&id);
             sequence.stage = match std::mem::replace(&mut sequence.stage, Stage::Ended) {
                 Stage::Free if !ends => open(&*self.rules, &sequence.seen),
-                Stage::Phrase(phrase) if phrase.close.contains(&id) => {
-                    match ends {
-                        true => Stage::Ended,
-                        false => open(&*self.rules, &sequence.seen),
-                    }
-                }
+                Stage::Phrase(phrase) if phrase.close.contains(&id) => match ends {
+                    true => Stage::Ended,
+                    false => open(&*self.rules, &sequence.seen),
+                },
                 Stage::Phrase(mut phrase) => match phrase.constraint.advance(id) {
                     Ok(()) => Stage::Phrase(phrase),
                     Err(error) => Stage::Failed(error),
