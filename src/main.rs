@@ -45,6 +45,8 @@ enum Command {
     Search(commands::search::Arguments),
     /// Answer a question with evidence quoted from an index
     Ask(commands::ask::Arguments),
+    /// Run methods over question sets and compare them: R@k, EM, F1, cost, with confidence intervals
+    Eval(Box<commands::eval::Arguments>),
     /// List, fetch, verify or locate the models that have a short name
     #[command(subcommand)]
     Models(commands::models::Command),
@@ -77,6 +79,7 @@ fn run() -> ExitCode {
         Command::Index(command) => commands::index::run(command),
         Command::Search(arguments) => commands::search::run(arguments),
         Command::Ask(arguments) => commands::ask::run(arguments),
+        Command::Eval(arguments) => commands::eval::run(*arguments),
         Command::Models(command) => commands::models::run(command),
     };
     match outcome {

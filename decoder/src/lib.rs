@@ -9,6 +9,7 @@ pub mod candidates;
 pub mod clues;
 pub mod constraint;
 pub mod engine;
+pub mod evaluation;
 pub mod evidence;
 pub mod fusion;
 pub mod naive;

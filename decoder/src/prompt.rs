@@ -114,6 +114,27 @@ pub fn answer_request<'a>(
     text
 }
 
+/// What a chat model is asked where it gets no evidence.
+pub fn bare_request(question: &str) -> String {
+    let question: Vec<&str> = question.split_whitespace().collect();
+    format!("Question: {}\nAnswer in a few words.", question.join(" "))
+}
+
+/// The lines that a model without a chat template continues with an answer: the worked examples, the question, the
+/// evidence under its titles.
+pub fn answer_lines<'a>(
+    question: &str,
+    evidence: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> String {
+    let mut text = preamble() + &question_lines(question);
+    for (title, quote) in evidence {
+        let words: Vec<&str> = quote.split_whitespace().collect();
+        let (label, title) = (Line::Evidence.label(), title_note(title));
+        text.push_str(&format!("\n{label}{title} {}", words.join(" ")));
+    }
+    text + "\n" + Line::Answer.label()
+}
+
 /// The line of a question, white space folded so that it is one line.
 pub fn question_lines(question: &str) -> String {
     let words: Vec<&str> = question.split_whitespace().collect();

@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod demo;
+pub mod eval;
 pub mod index;
 pub mod models;
 pub mod search;

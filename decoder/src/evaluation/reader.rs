@@ -1,0 +1,70 @@
+//! Retrieve-then-read: an answer written from passages, or from nothing, with the prompt of the engine's own answer
+//! stage, so that methods differ in what they read and in nothing else.
+
+use models::ModelError;
+use models::chat::Message;
+use models::language_model::LanguageModel;
+
+use super::EvaluationError;
+use super::passages::Retrieved;
+use crate::engine::EngineError;
+use crate::prompt;
+use crate::session::{Cost, ModelSource, Session};
+use crate::settings::{AnswerPrompt, AnswerSettings};
+use crate::stages;
+
+/// Writes an answer to `question` from the first passages, as many as the settings say; from none, the model
+/// answers by itself. Passages that do not fit the model's context are left out, the last first.
+///
+/// # Errors
+/// The model fails, or has no token for a line break.
+pub fn read(
+    model: &LanguageModel,
+    question: &str,
+    passages: &[Retrieved],
+    settings: &AnswerSettings,
+) -> Result<(String, Cost), EvaluationError> {
+    let close = prompt::line_break(model.tokenizer()).ok_or_else(|| EngineError::NoLineBreak {
+        model: model.name().to_owned(),
+    })?;
+    let room = model
+        .context_length()
+        .saturating_sub(settings.most_tokens + 1);
+    let mut count = passages.len().min(settings.evidence);
+    let mut tokens = request(model, question, &passages[..count], settings)?;
+    while tokens.len() > room && count > 0 {
+        count -= 1;
+        tokens = request(model, question, &passages[..count], settings)?;
+    }
+    let mut session = Session::new(ModelSource::new(model), Vec::new());
+    session.push(&tokens);
+    let answer =
+        stages::write_answer(&mut session, model.tokenizer(), close, settings.most_tokens)?;
+    Ok((answer, session.cost()))
+}
+
+fn request(
+    model: &LanguageModel,
+    question: &str,
+    passages: &[Retrieved],
+    settings: &AnswerSettings,
+) -> Result<Vec<u32>, ModelError> {
+    let texts = passages
+        .iter()
+        .map(|passage| (passage.title.as_str(), passage.text.as_str()));
+    let chat = model
+        .chat_template()
+        .filter(|_| settings.prompt == AnswerPrompt::Chat);
+    if let Some(template) = chat {
+        let request = if passages.is_empty() {
+            prompt::bare_request(question)
+        } else {
+            prompt::answer_request(question, texts)
+        };
+        return template.render(&[Message::new("user", request)], true, model.tokenizer());
+    }
+    let tokenizer = model.tokenizer();
+    let mut tokens: Vec<u32> = tokenizer.begin_token().into_iter().collect();
+    tokens.extend(tokenizer.encode_text(&prompt::answer_lines(question, texts)));
+    Ok(tokens)
+}

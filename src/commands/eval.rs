@@ -1,0 +1,318 @@
+//! `verbatim eval`: methods over question sets, side by side.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use corpus_tools::Index;
+use corpus_tools::questions::{self, QuestionSet};
+use corpus_tools::reader::Input;
+use decoder::evaluation::dense::{Dense, Encoder};
+use decoder::evaluation::folder::{IndexNote, MethodNote, SetNote};
+use decoder::evaluation::passages::Sizes;
+use decoder::evaluation::run::Drawn;
+use decoder::evaluation::summary::RunFormat;
+use decoder::evaluation::{Evaluation, Folder, Method, Plan, Progress, Summary};
+use decoder::scorer::WindowScorer;
+use decoder::settings::WindowScorerKind;
+use decoder::{Engine, Settings};
+use models::fetch::default_cache;
+use models::language_model::LanguageModel;
+
+use crate::models_at::{self, ModelArguments, SENTENCE_ENCODER};
+use crate::{Outcome, interrupt, terminal};
+
+/// Bad records that are named one by one.
+const NAMED: usize = 5;
+
+/// Arguments of `verbatim eval`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The index
+    #[arg(long, value_name = "DIR", required_unless_present = "from")]
+    index: Option<PathBuf>,
+    /// Question sets: FlashRAG, DPR, KILT or plain files, BEIR folders
+    #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "from")]
+    questions: Vec<PathBuf>,
+    /// Methods: engine, bm25, dense, bm25-rerank, rrf, closed-book; with changes as engine:no-clues+evidence.most=3
+    #[arg(
+        long,
+        value_name = "METHOD",
+        value_delimiter = ',',
+        default_value = "engine,bm25"
+    )]
+    methods: Vec<String>,
+    /// The numbers k of R@k
+    #[arg(long, value_name = "K", value_delimiter = ',', value_parser = rank)]
+    top_k: Vec<usize>,
+    /// Questions drawn from each set; all without it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// Seed of the sample of questions and of the confidence intervals
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Where traces, runs and summary go; the same command goes on with what is left
+    #[arg(long, value_name = "DIR", required_unless_present = "from")]
+    out: Option<PathBuf>,
+    /// Compute every metric again from the traces in this folder, without an index or a model
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["index", "questions", "out", "limit", "methods", "set"])]
+    from: Option<PathBuf>,
+    /// Write no answers: retrieval only
+    #[arg(long)]
+    no_answer: bool,
+    /// Change a setting for all methods
+    #[arg(long, value_name = "SECTION.FIELD=VALUE")]
+    set: Vec<String>,
+    /// Tokens to which texts are cut around their best window, so that length buys nothing
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().cut, value_parser = clap::value_parser!(u32).range(1..))]
+    cut: u32,
+    /// Sentence encoder of the dense methods: a short name or a folder
+    #[arg(long, value_name = "ENCODER", default_value = SENTENCE_ENCODER)]
+    encoder: String,
+    /// Write these beside the TREC runs: dpr, kilt
+    #[arg(long, value_name = "FORMAT", value_delimiter = ',', value_parser = format)]
+    also: Vec<RunFormat>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    model: ModelArguments,
+}
+
+fn rank(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(k @ 1..=1000) => Ok(k),
+        _ => Err("expected a number from 1 to 1000".into()),
+    }
+}
+
+fn format(name: &str) -> Result<RunFormat, String> {
+    match name {
+        "dpr" => Ok(RunFormat::Dpr),
+        "kilt" => Ok(RunFormat::Kilt),
+        _ => Err("expected dpr or kilt".into()),
+    }
+}
+
+/// Runs `verbatim eval`.
+///
+/// # Errors
+/// Index, questions or models cannot be opened, the folder holds something else, or a method fails.
+pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let mut top_k = arguments.top_k.clone();
+    top_k.sort_unstable();
+    top_k.dedup();
+    let folder = match (&arguments.from, &arguments.out) {
+        (Some(from), _) => Folder::at(from),
+        (None, Some(out)) => {
+            let folder = Folder::at(out);
+            if top_k.is_empty() {
+                top_k = vec![1, 5];
+            }
+            evaluate(&arguments, &top_k, &folder)?;
+            folder
+        }
+        (None, None) => bail!("give --out DIR for a new evaluation, or --from DIR for an old one"),
+    };
+    let summary = Summary::of(&folder, &top_k)?;
+    summary.write(&folder, &arguments.also)?;
+    if arguments.json {
+        terminal::print_json(&summary)?;
+    } else {
+        terminal::print(&terminal::harmless(summary.markdown().trim_end()))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// The methods that the flags name.
+fn methods(arguments: &Arguments) -> anyhow::Result<Vec<Method>> {
+    let mut base = Settings::default();
+    if arguments.no_answer {
+        base.answer.most_tokens = 0;
+    }
+    let changes = arguments.set.join("+");
+    let mut seen = HashSet::new();
+    arguments
+        .methods
+        .iter()
+        .filter(|name| seen.insert(name.as_str()))
+        .map(|name| {
+            let changed = Method::parse(&format!("engine:{changes}"), &base)
+                .context("--set")?
+                .settings;
+            Ok(Method::parse(name, &changed)?)
+        })
+        .collect()
+}
+
+/// The question sets that the flags name; bad records are told and left out.
+fn sets(arguments: &Arguments) -> anyhow::Result<Vec<QuestionSet>> {
+    let mut sets: Vec<QuestionSet> = Vec::new();
+    for path in &arguments.questions {
+        let set = questions::read(&Input::named(path))?;
+        for bad in set.bad.iter().take(NAMED) {
+            terminal::say(&format!("left out: {bad}"));
+        }
+        if set.bad.len() > NAMED {
+            terminal::say(&format!("left out: {} more", set.bad.len() - NAMED));
+        }
+        if sets.iter().any(|other| other.name == set.name) {
+            bail!(
+                "{}: two question sets would be named {:?}; rename the file",
+                path.display(),
+                set.name
+            );
+        }
+        sets.push(set);
+    }
+    Ok(sets)
+}
+
+fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::Result<()> {
+    let methods = methods(arguments)?;
+    let sets = sets(arguments)?;
+    let index = Index::open(arguments.index.as_deref().unwrap_or("".as_ref()))?;
+    let sizes = Sizes {
+        cut: arguments.cut,
+        ..Sizes::default()
+    };
+    let model: Option<LanguageModel> = if methods.iter().any(Method::needs_model) {
+        Some(models_at::language_model(&arguments.model)?)
+    } else {
+        None
+    };
+    let limit = arguments
+        .limit
+        .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let embeds = methods.iter().any(Method::needs_embeddings);
+    let plan = Plan {
+        version: 0,
+        index: IndexNote::of(&index),
+        seed: arguments.seed,
+        limit,
+        top_k: top_k.to_vec(),
+        sizes,
+        encoder: embeds.then(|| arguments.encoder.clone()),
+        methods: methods
+            .iter()
+            .map(|method| MethodNote {
+                name: method.name.clone(),
+                model: model
+                    .as_ref()
+                    .filter(|_| method.needs_model())
+                    .map(|model| model.name().to_owned()),
+                settings: method.settings.clone(),
+            })
+            .collect(),
+        sets: arguments
+            .questions
+            .iter()
+            .zip(&sets)
+            .map(|(path, set)| SetNote::of(set, &path.display().to_string(), &index))
+            .collect::<Result<_, _>>()?,
+    };
+    folder.begin(plan)?;
+
+    // One scorer, and one engine, for every kind of window scorer that a method names.
+    let mut kinds: Vec<WindowScorerKind> = vec![Settings::default().windows.scorer];
+    for method in &methods {
+        if !kinds.contains(&method.settings.windows.scorer) {
+            kinds.push(method.settings.windows.scorer);
+        }
+    }
+    let scorers = kinds
+        .iter()
+        .map(|&kind| models_at::window_scorer(kind, &index, arguments.model.offline))
+        .collect::<anyhow::Result<Vec<Box<dyn WindowScorer>>>>()?;
+    let interrupted = interrupt::interrupted;
+    let mut engines = Vec::new();
+    if let Some(model) = &model {
+        for (&kind, scorer) in kinds.iter().zip(&scorers) {
+            let engine = Engine::new(&index, model, scorer.as_ref(), &interrupted)?;
+            engines.push((kind, engine));
+        }
+    }
+    let encoder = embeds
+        .then(|| {
+            let path = models_at::locate(&arguments.encoder, arguments.model.offline)?;
+            Ok::<_, anyhow::Error>(Encoder::open(&path)?)
+        })
+        .transpose()?;
+    let dense = encoder
+        .as_ref()
+        .map(|encoder| embeddings(&index, encoder))
+        .transpose()?;
+    let Some(scorer) = scorers.first() else {
+        bail!("no window scorer");
+    };
+    let evaluation = Evaluation {
+        index: &index,
+        model: model.as_ref(),
+        engines: &engines,
+        scorer: scorer.as_ref(),
+        dense: dense.as_ref(),
+        depth: top_k.iter().copied().max().unwrap_or(1),
+        sizes,
+        interrupted: &interrupted,
+    };
+    for set in &sets {
+        let drawn = Drawn {
+            set: &set.name,
+            questions: &set.questions,
+            limit,
+            seed: arguments.seed,
+        };
+        show(|progress| Ok(evaluation.run(drawn, &methods, folder, progress)?))?;
+    }
+    Ok(())
+}
+
+/// The embeddings of all documents, from the cache or computed.
+fn embeddings<'a>(index: &Index, encoder: &'a Encoder) -> anyhow::Result<Dense<'a>> {
+    let cache = default_cache()?.join("embeddings");
+    let bar = terminal::bar("embeddings", index.fm().documents(), false);
+    let progress = |done, _| bar.set_position(done);
+    let dense = Dense::open(index, encoder, &cache, &progress, &interrupt::interrupted);
+    bar.finish_and_clear();
+    dense.with_context(|| {
+        format!(
+            "embeddings in {}; what was computed is kept",
+            cache.display()
+        )
+    })
+}
+
+/// Shows the progress of `work`: a bar for every method over every set, and a line when it is through.
+fn show(work: impl FnOnce(&dyn Fn(Progress<'_>)) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let shown = std::cell::RefCell::new(None);
+    let progress = |event: Progress<'_>| match event {
+        Progress::Begins {
+            set,
+            method,
+            done,
+            questions,
+        } => {
+            let label = format!("{set} {method}");
+            let bar = terminal::bar(&terminal::harmless_line(&label), questions as u64, false);
+            bar.set_position(done as u64);
+            let began = std::time::Instant::now();
+            *shown.borrow_mut() = Some((bar, label, questions - done, began));
+        }
+        Progress::Asked => {
+            if let Some((bar, ..)) = shown.borrow().as_ref() {
+                bar.inc(1);
+            }
+        }
+        Progress::Ends => {
+            if let Some((bar, label, asked, began)) = shown.borrow_mut().take() {
+                bar.finish_and_clear();
+                let seconds = began.elapsed().as_secs_f64();
+                terminal::say(&format!(
+                    "{label}: {asked} questions asked in {seconds:.0} s"
+                ));
+            }
+        }
+        _ => {}
+    };
+    work(&progress)
+}
