@@ -1,7 +1,7 @@
 //! `verbatim eval`: methods over question sets, side by side.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use corpus_tools::Index;
@@ -34,7 +34,7 @@ pub struct Arguments {
     /// Question sets: FlashRAG, DPR, KILT or plain files, BEIR folders
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "from")]
     questions: Vec<PathBuf>,
-    /// Methods: engine, bm25, dense, bm25-rerank, rrf, closed-book; with changes as engine:no-clues+evidence.most=3
+    /// Methods: engine, naive-beam, bm25, dense, bm25-rerank, rrf, closed-book; with changes, as engine:no-clues+evidence.most=3
     #[arg(
         long,
         value_name = "METHOD",
@@ -63,12 +63,15 @@ pub struct Arguments {
     /// Change a setting for all methods
     #[arg(long, value_name = "SECTION.FIELD=VALUE")]
     set: Vec<String>,
-    /// Tokens to which texts are cut around their best window, so that length buys nothing
-    #[arg(long, value_name = "N", default_value_t = Sizes::default().cut, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Tokens to which texts are cut around their best window, so that length buys nothing; 0 cuts nothing
+    #[arg(long, value_name = "N", default_value_t = Sizes::default().cut)]
     cut: u32,
     /// Sentence encoder of the dense methods: a short name or a folder
     #[arg(long, value_name = "ENCODER", default_value = SENTENCE_ENCODER)]
     encoder: String,
+    /// Where the embeddings of the dense methods are kept; a folder in the cache without it
+    #[arg(long, value_name = "DIR")]
+    embeddings: Option<PathBuf>,
     /// Write these beside the TREC runs: dpr, kilt
     #[arg(long, value_name = "FORMAT", value_delimiter = ',', value_parser = format)]
     also: Vec<RunFormat>,
@@ -197,6 +200,7 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
             .iter()
             .map(|method| MethodNote {
                 name: method.name.clone(),
+                retrieves: method.retrieves(),
                 model: model
                     .as_ref()
                     .filter(|_| method.needs_model())
@@ -240,7 +244,7 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
         .transpose()?;
     let dense = encoder
         .as_ref()
-        .map(|encoder| embeddings(&index, encoder))
+        .map(|encoder| embeddings(&index, encoder, arguments.embeddings.as_deref()))
         .transpose()?;
     let Some(scorer) = scorers.first() else {
         bail!("no window scorer");
@@ -268,8 +272,15 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
 }
 
 /// The embeddings of all documents, from the cache or computed.
-fn embeddings<'a>(index: &Index, encoder: &'a Encoder) -> anyhow::Result<Dense<'a>> {
-    let cache = default_cache()?.join("embeddings");
+fn embeddings<'a>(
+    index: &Index,
+    encoder: &'a Encoder,
+    folder: Option<&Path>,
+) -> anyhow::Result<Dense<'a>> {
+    let cache = match folder {
+        Some(folder) => folder.to_owned(),
+        None => default_cache()?.join("embeddings"),
+    };
     let bar = terminal::bar("embeddings", index.fm().documents(), false);
     let progress = |done, _| bar.set_position(done);
     let dense = Dense::open(index, encoder, &cache, &progress, &interrupt::interrupted);

@@ -227,7 +227,7 @@ fn write_part(path: &Path, (counts, rows): &Part) -> Result<(), FileError> {
 fn read_part(path: &Path, documents: usize, dimension: usize) -> Option<Part> {
     let file = File::open(path, KIND).ok()?;
     file.verify().ok()?;
-    let words = |name| Some(file.section(name).ok()?.u32s().ok()?);
+    let words = |name| file.section(name).ok()?.u32s().ok();
     let (counts, bits) = (words("counts")?, words("rows")?);
     let counts: Vec<u32> = (0..counts.len()).map_while(|at| counts.get(at)).collect();
     let total: u64 = counts.iter().map(|&count| u64::from(count)).sum();

@@ -78,6 +78,8 @@ pub struct MethodNote {
     pub name: String,
     /// Name of the language model, where it uses one.
     pub model: Option<String>,
+    /// Whether it retrieves anything.
+    pub retrieves: bool,
     /// Its settings.
     pub settings: Settings,
 }

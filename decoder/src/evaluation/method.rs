@@ -10,6 +10,8 @@ use crate::settings::Settings;
 pub enum Kind {
     /// The engine: clues, candidates, windows, evidence.
     Engine,
+    /// Naive constrained beams over the corpus-level index.
+    NaiveBeam,
     /// BM25 over the documents.
     Bm25,
     /// Sentence embeddings of the documents, by cosine.
@@ -25,6 +27,7 @@ pub enum Kind {
 /// Names of the kinds.
 const KINDS: &[(&str, Kind)] = &[
     ("engine", Kind::Engine),
+    ("naive-beam", Kind::NaiveBeam),
     ("bm25", Kind::Bm25),
     ("dense", Kind::Dense),
     ("bm25-rerank", Kind::Bm25Rerank),
@@ -32,12 +35,18 @@ const KINDS: &[(&str, Kind)] = &[
     ("closed-book", Kind::ClosedBook),
 ];
 
-/// Names of ablations and the settings that they stand for.
+/// Names of ablations and presets, and the changes of settings that they stand for.
 const ABLATIONS: &[(&str, &str)] = &[
     ("no-clues", "clues.most=0"),
     ("no-expansion", "clues.auxiliary=0"),
     ("no-future-windows", "evidence.lambda=0"),
+    ("no-titles", "candidates.title_weight=0+titles.bonus=0"),
+    ("no-hops", "hops.pieces=0"),
     ("all-candidates", "evidence.scope=candidates"),
+    (
+        "multi-hop",
+        "candidates.most=50+windows.most_per_document=12+evidence.most=10+evidence.least=10",
+    ),
 ];
 
 /// A method with its settings.
@@ -81,8 +90,10 @@ impl Method {
         let mut settings = serde_json::to_value(base).map_err(|error| wrong(error.to_string()))?;
         for change in changes.split('+').filter(|change| !change.is_empty()) {
             let ablation = ABLATIONS.iter().find(|(other, _)| *other == change);
-            let change = ablation.map_or(change, |(_, change)| change);
-            set(&mut settings, change).map_err(wrong)?;
+            let changes = ablation.map_or(change, |(_, changes)| changes);
+            for change in changes.split('+') {
+                set(&mut settings, change).map_err(wrong)?;
+            }
         }
         let settings =
             serde_json::from_value(settings).map_err(|error| wrong(error.to_string()))?;
@@ -95,7 +106,13 @@ impl Method {
 
     /// Whether it needs a language model; the passage retrievers do only where answers are written.
     pub fn needs_model(&self) -> bool {
-        matches!(self.kind, Kind::Engine | Kind::ClosedBook) || self.settings.answer.most_tokens > 0
+        matches!(self.kind, Kind::Engine | Kind::NaiveBeam | Kind::ClosedBook)
+            || self.settings.answer.most_tokens > 0
+    }
+
+    /// Whether it retrieves anything that can be judged.
+    pub fn retrieves(&self) -> bool {
+        self.kind != Kind::ClosedBook
     }
 
     /// Whether it needs the sentence embeddings of all documents.

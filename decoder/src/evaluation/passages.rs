@@ -68,7 +68,7 @@ impl Retrieved {
 pub struct Sizes {
     /// A document of more tokens than this is retrieved as its best window of that many.
     pub passage: u32,
-    /// Tokens to which texts are cut so that length buys nothing.
+    /// Tokens to which texts are cut so that length buys nothing; 0 cuts nothing.
     pub cut: u32,
 }
 
@@ -154,7 +154,7 @@ impl<'a> Passages<'a> {
         let mut retrieved = self.quoted(citation, score);
         let tokens = self.tokenizer.encode_text(&retrieved.text);
         let most = self.sizes.cut as usize;
-        if tokens.len() > most {
+        if most > 0 && tokens.len() > most {
             let begin = self.tokenizer.decode(&tokens[..most]);
             // A cut inside a character leaves a mark that stands in no text.
             let begin = begin.trim_end_matches('\u{fffd}').to_owned();
@@ -185,7 +185,8 @@ impl<'a> Passages<'a> {
         documents: &[DocumentId],
         passages: &mut [Retrieved],
     ) -> Result<(), EvaluationError> {
-        let long = |passage: &Retrieved| passage.tokens > self.sizes.cut;
+        let most = self.sizes.cut;
+        let long = |passage: &Retrieved| most > 0 && passage.tokens > most;
         let wanted: Vec<DocumentId> = documents
             .iter()
             .zip(passages.iter())

@@ -124,11 +124,14 @@ impl Evaluation<'_> {
         };
         let answers = method.settings.answer.most_tokens > 0;
         let began = Instant::now();
-        if method.kind == Kind::Engine {
+        if matches!(method.kind, Kind::Engine | Kind::NaiveBeam) {
             let wanted = method.settings.windows.scorer;
             let engine = self.engines.iter().find(|(scorer, _)| *scorer == wanted);
             let (_, engine) = engine.ok_or_else(|| lacks("a language model"))?;
-            let answer = engine.ask(text, &method.settings)?;
+            let answer = match method.kind {
+                Kind::NaiveBeam => engine.naive_beams(text, &method.settings)?,
+                _ => engine.ask(text, &method.settings)?,
+            };
             let milliseconds = began.elapsed().as_secs_f64() * 1e3;
             let mut detail = serde_json::to_value(&answer.trace).unwrap_or_default();
             if let Value::Object(fields) = &mut detail {

@@ -11,7 +11,7 @@ use corpus_tools::runs::{dpr, kilt, trec};
 use serde::{Deserialize, Serialize};
 
 use super::EvaluationError;
-use super::folder::{Folder, Plan, Trace};
+use super::folder::{Folder, MethodNote, Plan, Trace};
 use super::passages::Retrieved;
 
 /// All numbers of an evaluation.
@@ -132,7 +132,7 @@ impl Summary {
             for method in &plan.methods {
                 let traces = folder.read_traces(&set.name, &method.name)?;
                 if !traces.is_empty() {
-                    let (summary, judged) = summarise(&method.name, &traces, &plan);
+                    let (summary, judged) = summarise(method, &traces, &plan);
                     methods.push(summary);
                     values.push((method.name.clone(), judged));
                 }
@@ -175,7 +175,7 @@ impl Summary {
     }
 }
 
-fn summarise(name: &str, traces: &[Trace], plan: &Plan) -> (MethodSummary, Values) {
+fn summarise(method: &MethodNote, traces: &[Trace], plan: &Plan) -> (MethodSummary, Values) {
     let mut values = Values::new();
     let mut unjudged = Unjudged::default();
     for trace in traces {
@@ -203,12 +203,14 @@ fn summarise(name: &str, traces: &[Trace], plan: &Plan) -> (MethodSummary, Value
                 .collect();
             judge.judge(&ranking)
         };
-        let retrieves = plan_retrieves(name);
         let whole = judged(|retrieved| &retrieved.text);
         let cut = judged(Retrieved::cut);
         let share = |value: bool| f64::from(u8::from(value));
-        for &k in plan.top_k.iter().filter(|_| retrieves) {
+        for &k in plan.top_k.iter().filter(|_| method.retrieves) {
             for (prefix, judged) in [("", &whole), ("cut.", &cut)] {
+                if plan.sizes.cut == 0 && prefix == "cut." {
+                    continue;
+                }
                 let of = |found: Option<bool>| found.map(share);
                 add(
                     format!("{prefix}has_answer@{k}"),
@@ -241,18 +243,13 @@ fn summarise(name: &str, traces: &[Trace], plan: &Plan) -> (MethodSummary, Value
         })
         .collect();
     let summary = MethodSummary {
-        name: name.to_owned(),
+        name: method.name.clone(),
         questions: traces.len(),
         metrics,
         unjudged,
         cost: cost(traces),
     };
     (summary, values)
-}
-
-/// Whether the method retrieves at all: R@k of one that does not would be a row of zeros.
-fn plan_retrieves(name: &str) -> bool {
-    !name.starts_with("closed-book")
 }
 
 fn cost(traces: &[Trace]) -> CostSummary {

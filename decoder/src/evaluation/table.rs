@@ -30,7 +30,7 @@ impl Summary {
         let plan = &self.plan;
         let _ = writeln!(
             text,
-            "Index {}: {} documents, {} tokens, {:.1} MB. Seed {}, {}. Texts cut to {} tokens where it says cut.",
+            "Index {}: {} documents, {} tokens, {:.1} MB. Seed {}, {}.{}",
             plan.index.path,
             plan.index.documents,
             plan.index.tokens,
@@ -40,7 +40,10 @@ impl Summary {
                 .map_or("all questions".to_owned(), |limit| format!(
                     "{limit} questions a set"
                 )),
-            plan.sizes.cut,
+            match plan.sizes.cut {
+                0 => String::new(),
+                most => format!(" Where it says cut, texts are cut to {most} tokens."),
+            },
         );
         let models: std::collections::BTreeSet<&str> = plan
             .methods
