@@ -22,9 +22,21 @@ fn a_small_evaluation() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let documents = [
-        ("1", "Lighthouse", "A lighthouse is a tower that emits light. It guides ships at sea."),
-        ("2", "Harbour", "A harbour is a place where ships find shelter from storms."),
-        ("3", "Compass", "A compass shows the direction of the magnetic north pole."),
+        (
+            "1",
+            "Lighthouse",
+            "A lighthouse is a tower that emits light. It guides ships at sea.",
+        ),
+        (
+            "2",
+            "Harbour",
+            "A harbour is a place where ships find shelter from storms.",
+        ),
+        (
+            "3",
+            "Compass",
+            "A compass shows the direction of the magnetic north pole.",
+        ),
     ];
     write_corpus(&at("corpus.jsonl"), &documents);
     build(&at("corpus.jsonl"), &at("index"));
@@ -58,7 +70,8 @@ fn a_small_evaluation() {
     let run = verbatim(&arguments).ended(0);
     assert!(run.stderr.contains("ships.jsonl:4"), "{}", run.stderr);
     assert!(run.stdout.contains("## ships") && run.stdout.contains("| bm25-rerank |"));
-    let summary: Value = serde_json::from_slice(&fs::read(out.join("summary.json")).unwrap()).unwrap();
+    let summary: Value =
+        serde_json::from_slice(&fs::read(out.join("summary.json")).unwrap()).unwrap();
     let methods = summary["sets"][0]["methods"].as_array().unwrap();
     assert_eq!(methods.len(), 5);
     for method in methods {
@@ -76,23 +89,42 @@ fn a_small_evaluation() {
         let trace: Value = serde_json::from_str(line).unwrap();
         for piece in trace["retrieved"].as_array().unwrap() {
             let quote = piece["text"].as_str().unwrap();
-            assert!(documents.iter().any(|(_, _, text)| text.contains(quote)), "{quote:?}");
+            assert!(
+                documents.iter().any(|(_, _, text)| text.contains(quote)),
+                "{quote:?}"
+            );
         }
     }
 
     // A second run asks nothing; what is cut off is asked again; the numbers stay.
     let again = verbatim(&arguments).ended(0);
-    assert!(again.stderr.contains("bm25: 0 questions asked"), "{}", again.stderr);
+    assert!(
+        again.stderr.contains("bm25: 0 questions asked"),
+        "{}",
+        again.stderr
+    );
     let traces = out.join("traces/ships.dense.jsonl");
     let whole = fs::read(&traces).unwrap();
     fs::write(&traces, &whole[..whole.len() - 20]).unwrap();
     let again = verbatim(&arguments).ended(0);
-    assert!(again.stderr.contains("dense: 1 questions asked"), "{}", again.stderr);
+    assert!(
+        again.stderr.contains("dense: 1 questions asked"),
+        "{}",
+        again.stderr
+    );
 
     // From the traces alone, elsewhere, and with other k.
     let moved = at("moved");
     fs::rename(&out, &moved).unwrap();
-    let from = verbatim(&["eval", "--from", text(&moved), "--json", "--also", "dpr,kilt"]).ended(0);
+    let from = verbatim(&[
+        "eval",
+        "--from",
+        text(&moved),
+        "--json",
+        "--also",
+        "dpr,kilt",
+    ])
+    .ended(0);
     let from = from.json();
     for at in 0..5 {
         let metrics = &from["sets"][0]["methods"][at]["metrics"];
@@ -101,7 +133,11 @@ fn a_small_evaluation() {
     assert!(moved.join("runs/ships.rrf.dpr.json").is_file());
     assert!(moved.join("runs/ships.rrf.kilt.jsonl").is_file());
     let other = verbatim(&["eval", "--from", text(&moved), "--json", "--top-k", "2"]).ended(0);
-    assert!(other.json()["sets"][0]["methods"][0]["metrics"].get("gold_hit@2").is_some());
+    assert!(
+        other.json()["sets"][0]["methods"][0]["metrics"]
+            .get("gold_hit@2")
+            .is_some()
+    );
 
     // What does not belong together is refused.
     fs::rename(&moved, &out).unwrap();
@@ -120,7 +156,9 @@ fn a_small_evaluation() {
 
 /// The shared data file, or a line that says it is missing.
 fn shared(file: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../shared/data")
+        .join(file);
     if path.is_file() {
         return Some(path);
     }
@@ -170,6 +208,9 @@ fn numbers_stay_within_bounds() {
         ("substring@5", 0.85, 1.0),
     ] {
         let found = mean(metric);
-        assert!((low..=high).contains(&found), "{metric}: {found}, expected {low} to {high}");
+        assert!(
+            (low..=high).contains(&found),
+            "{metric}: {found}, expected {low} to {high}"
+        );
     }
 }

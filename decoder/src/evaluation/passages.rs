@@ -141,7 +141,7 @@ impl<'a> Passages<'a> {
             id: stored.id.to_owned(),
             passages,
             title: stored.title.to_owned(),
-            text: stored.text.to_owned(),
+            text: stored.text.into_owned(),
             tokens,
             score,
             cut: None,
