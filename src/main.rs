@@ -2,6 +2,7 @@
 
 mod batch;
 mod commands;
+mod generator_at;
 mod interrupt;
 mod models_at;
 mod progress;
@@ -47,6 +48,8 @@ enum Command {
     Ask(commands::ask::Arguments),
     /// Run methods over question sets and compare them: R@k, EM, F1, cost, with confidence intervals
     Eval(Box<commands::eval::Arguments>),
+    /// Answer a question about text files that were never indexed
+    Read(commands::read::Arguments),
     /// List, fetch, verify or locate the models that have a short name
     #[command(subcommand)]
     Models(commands::models::Command),
@@ -80,6 +83,7 @@ fn run() -> ExitCode {
         Command::Search(arguments) => commands::search::run(arguments),
         Command::Ask(arguments) => commands::ask::run(arguments),
         Command::Eval(arguments) => commands::eval::run(*arguments),
+        Command::Read(arguments) => commands::read::run(arguments),
         Command::Models(command) => commands::models::run(command),
     };
     match outcome {

@@ -42,7 +42,9 @@ pub struct Word<'a> {
     pub written: &'a str,
 }
 
-pub(crate) fn is_spaceless(c: char) -> bool {
+/// Whether a character belongs to a script that writes no spaces between words (Han, kana, Thai, Lao,
+/// Khmer, Myanmar, Tibetan).
+pub fn is_spaceless(c: char) -> bool {
     c >= '\u{0E00}'
         && matches!(u32::from(c),
         0x0E00..=0x0EFF      // Thai, Lao

@@ -6,12 +6,15 @@
 pub mod answer;
 pub mod beam;
 pub mod candidates;
+pub mod chunks;
 pub mod clues;
 pub mod constraint;
 pub mod engine;
 pub mod evaluation;
 pub mod evidence;
+pub mod forward_backward;
 pub mod fusion;
+pub mod generator;
 pub mod naive;
 pub mod processor;
 pub mod prompt;

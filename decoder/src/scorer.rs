@@ -1,5 +1,7 @@
 //! Window scorers: how relevant a window is to the question.
 
+use corpus_tools::analysis::Analyser;
+use corpus_tools::bm25;
 use corpus_tools::lexical::Lexical;
 use fmindex::FileError;
 use models::ModelError;
@@ -48,6 +50,40 @@ pub trait WindowScorer: Send + Sync {
     /// # Errors
     /// See [`ScorerError`].
     fn score(&self, question: &str, windows: &[WindowText]) -> Result<Vec<f32>, ScorerError>;
+
+    /// One row of scores a text, in order. A scorer that prepares windows prepares them once.
+    ///
+    /// # Errors
+    /// See [`ScorerError`].
+    fn score_all(
+        &self,
+        texts: &[&str],
+        windows: &[WindowText],
+    ) -> Result<Vec<Vec<f32>>, ScorerError> {
+        texts.iter().map(|text| self.score(text, windows)).collect()
+    }
+}
+
+/// BM25 of the texts at hand (k1 0.9, b 0.4), with the term weights of these texts: for what was never indexed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TextBm25Scorer {
+    analyser: Analyser,
+}
+
+impl TextBm25Scorer {
+    /// A scorer that stems so.
+    pub fn new(analyser: Analyser) -> Self {
+        Self { analyser }
+    }
+}
+
+impl WindowScorer for TextBm25Scorer {
+    fn score(&self, question: &str, windows: &[WindowText]) -> Result<Vec<f32>, ScorerError> {
+        // A title that stands before every window of a document tells those apart from other documents' only.
+        let texts: Vec<String> = windows.iter().map(WindowText::joined).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        Ok(bm25::scores(&self.analyser, question, &texts))
+    }
 }
 
 /// BM25 of the windows at hand (k1 0.9, b 0.4), with the term weights of the whole collection.
@@ -85,17 +121,25 @@ impl EmbeddingScorer {
 
 impl WindowScorer for EmbeddingScorer {
     fn score(&self, question: &str, windows: &[WindowText]) -> Result<Vec<f32>, ScorerError> {
+        let mut rows = self.score_all(&[question], windows)?;
+        Ok(rows.pop().unwrap_or_default())
+    }
+
+    fn score_all(
+        &self,
+        texts: &[&str],
+        windows: &[WindowText],
+    ) -> Result<Vec<Vec<f32>>, ScorerError> {
         let joined: Vec<String> = windows.iter().map(WindowText::joined).collect();
-        let mut texts = vec![question];
-        texts.extend(joined.iter().map(String::as_str));
-        let embeddings = self.encoder.embed(&texts)?;
-        let Some((question, windows)) = embeddings.split_first() else {
-            return Ok(Vec::new());
-        };
+        let mut all = texts.to_vec();
+        all.extend(joined.iter().map(String::as_str));
+        let embeddings = self.encoder.embed(&all)?;
+        let (texts, windows) = embeddings.split_at(texts.len());
         // Embeddings have length 1, so the dot product is the cosine.
-        Ok(windows
+        let cosine = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum();
+        Ok(texts
             .iter()
-            .map(|window| window.iter().zip(question).map(|(a, b)| a * b).sum())
+            .map(|text| windows.iter().map(|window| cosine(text, window)).collect())
             .collect())
     }
 }

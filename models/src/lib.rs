@@ -19,6 +19,7 @@ pub mod device;
 pub mod encoder;
 pub mod fetch;
 pub mod language_model;
+pub mod remote;
 pub mod sampling;
 pub mod tokenizer;
 

@@ -5,4 +5,5 @@ pub mod demo;
 pub mod eval;
 pub mod index;
 pub mod models;
+pub mod read;
 pub mod search;

@@ -1,0 +1,350 @@
+//! `verbatim read`: an answer about texts that were never indexed.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use decoder::chunks::LongDocument;
+use decoder::forward_backward::score::Combination;
+use decoder::forward_backward::settings::{Method, Relevance, SamplePrompt, Task, Truncate};
+use decoder::forward_backward::{ForwardSettings, Passage, ReadAnswer, Reader};
+use decoder::generator::Generator;
+use decoder::scorer::{CrossEncoderScorer, EmbeddingScorer, TextBm25Scorer, WindowScorer};
+use models::encoder::{CrossEncoder, SentenceEncoder};
+
+use crate::generator_at::{self, GeneratorArguments};
+use crate::models_at::{self, ModelArguments};
+use crate::{Outcome, terminal};
+
+/// Arguments of `verbatim read`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    model: ModelArguments,
+    #[command(flatten)]
+    generator: GeneratorArguments,
+    #[command(flatten)]
+    forward: ForwardArguments,
+    /// A choice of a multiple-choice question; give it once for each
+    #[arg(long = "choice", value_name = "TEXT")]
+    choices: Vec<String>,
+    /// Print one JSON object with passages, citations and the whole trace
+    #[arg(long)]
+    json: bool,
+    /// Text files (`-` for standard input), then the question
+    #[arg(value_name = "DOCUMENT… QUESTION", required = true, num_args = 2..)]
+    words: Vec<String>,
+}
+
+/// Flags of the forward–backward scorer.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ForwardArguments {
+    /// How passages are chosen: by samples (f), by question and samples (fb), by the question in text order
+    /// (order) or best first (vanilla), everything (full), everything only where needed (self-route)
+    #[arg(long, value_enum, default_value_t = MethodFlag::F)]
+    method: MethodFlag,
+    /// What is asked
+    #[arg(long, value_enum, default_value_t = TaskFlag::Question)]
+    task: TaskFlag,
+    /// Words of a chunk
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    chunk_words: u32,
+    /// What scores a chunk for a text
+    #[arg(long, value_enum, default_value_t = RelevanceFlag::Bm25)]
+    relevance: RelevanceFlag,
+    /// The cross-encoder for --relevance cross-encoder: a folder or hf:ORG/REPOSITORY
+    #[arg(long, value_name = "MODEL")]
+    cross_encoder: Option<String>,
+    /// Scale the scores for each text to [0, 1] before they are combined
+    #[arg(long)]
+    normalise: bool,
+    /// η_B: weight of the question, if not the method's own
+    #[arg(long, value_name = "η", value_parser = weight)]
+    backward_weight: Option<f64>,
+    /// η_F: weight of the best sample, if not the method's own
+    #[arg(long, value_name = "η", value_parser = weight)]
+    forward_weight: Option<f64>,
+    /// Outputs that the light model samples
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=64))]
+    samples: u32,
+    /// What the light model is asked to write
+    #[arg(long, value_enum, default_value_t = SamplePromptFlag::Reasoning)]
+    sample_prompt: SamplePromptFlag,
+    /// Only the most probable tokens of a sample that together reach this probability
+    #[arg(long, value_name = "P", default_value_t = 0.9, value_parser = share)]
+    top_p: f32,
+    /// Only that many of the most probable tokens of a sample; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    top_k: usize,
+    /// Seed of the samples
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Most tokens of the passages that the light model reads
+    #[arg(long, value_name = "TOKENS", default_value_t = 6144)]
+    light_budget: usize,
+    /// Most tokens of the passages that the generator reads
+    #[arg(long, value_name = "TOKENS", default_value_t = 6144)]
+    budget: usize,
+    /// Most passages that the generator reads
+    #[arg(long, value_name = "N")]
+    chunks: Option<usize>,
+    /// Most tokens of the answer (64, or 256 for a summary); 0 chooses passages only
+    #[arg(long, value_name = "TOKENS")]
+    answer_tokens: Option<usize>,
+    /// Ask for no citations
+    #[arg(long)]
+    no_citations: bool,
+    /// What to do with a text that does not fit into the model's window
+    #[arg(long, value_enum, default_value_t = TruncateFlag::Refuse)]
+    truncate: TruncateFlag,
+}
+
+/// A flag's values, each with the setting it stands for.
+macro_rules! flag {
+    ($(#[$doc:meta])* $name:ident => $setting:ident { $($(#[$value:meta])* $case:ident),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+        enum $name { $($(#[$value])* $case),* }
+
+        impl From<$name> for $setting {
+            fn from(flag: $name) -> Self {
+                match flag { $($name::$case => Self::$case),* }
+            }
+        }
+    };
+}
+
+flag!(
+    /// See [`Method`].
+    MethodFlag => Method { Fb, F, Order, Vanilla, Full, SelfRoute }
+);
+flag!(
+    /// See [`Task`].
+    TaskFlag => Task { Question, Summary, Choice }
+);
+flag!(
+    /// See [`Relevance`].
+    RelevanceFlag => Relevance { Bm25, Embedding, CrossEncoder }
+);
+flag!(
+    /// See [`SamplePrompt`].
+    SamplePromptFlag => SamplePrompt { Answer, Reasoning, Explanation }
+);
+flag!(
+    /// See [`Truncate`].
+    TruncateFlag => Truncate { Refuse, Middle }
+);
+
+fn weight(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if (0.0..=1e6).contains(&number) => Ok(number),
+        _ => Err("expected a number from 0 to 1000000".into()),
+    }
+}
+
+fn share(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(number) if (0.0..=1.0).contains(&number) => Ok(number),
+        _ => Err("expected a number from 0 to 1".into()),
+    }
+}
+
+impl ForwardArguments {
+    /// The settings that the flags stand for.
+    fn settings(&self) -> ForwardSettings {
+        let mut settings = ForwardSettings {
+            method: self.method.into(),
+            task: self.task.into(),
+            chunk_words: self.chunk_words as usize,
+            relevance: self.relevance.into(),
+            combination: if self.normalise {
+                Combination::Normalised
+            } else {
+                Combination::Raw
+            },
+            backward_weight: self.backward_weight,
+            forward_weight: self.forward_weight,
+            samples: self.samples as usize,
+            sample_prompt: self.sample_prompt.into(),
+            light_budget: self.light_budget,
+            budget: self.budget,
+            chunks: self.chunks,
+            cite: !self.no_citations,
+            truncate: self.truncate.into(),
+            ..ForwardSettings::default()
+        };
+        settings.sampling.top_p = self.top_p;
+        settings.sampling.top_k = self.top_k;
+        settings.sampling.seed = self.seed;
+        settings.answer_tokens = self.answer_tokens.unwrap_or(match settings.task {
+            Task::Summary => 256,
+            Task::Question | Task::Choice => settings.answer_tokens,
+        });
+        settings
+    }
+
+    /// Opens what scores chunks.
+    fn relevance(&self, offline: bool) -> anyhow::Result<Box<dyn WindowScorer>> {
+        Ok(match self.relevance {
+            RelevanceFlag::Bm25 => Box::new(TextBm25Scorer::default()),
+            RelevanceFlag::Embedding => {
+                let folder = models_at::locate(models_at::SENTENCE_ENCODER, offline)?;
+                Box::new(EmbeddingScorer::new(SentenceEncoder::open(&folder)?))
+            }
+            RelevanceFlag::CrossEncoder => {
+                let Some(spec) = &self.cross_encoder else {
+                    bail!("--relevance cross-encoder needs --cross-encoder MODEL");
+                };
+                let folder = models_at::locate(spec, offline)?;
+                Box::new(CrossEncoderScorer::new(CrossEncoder::open(&folder)?))
+            }
+        })
+    }
+}
+
+/// Runs `verbatim read`.
+///
+/// # Errors
+/// A document cannot be read, a model cannot be opened, or the text does not fit.
+pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    let (question, documents) = arguments
+        .words
+        .split_last()
+        .context("expected documents, then a question")?;
+    let settings = arguments.forward.settings();
+    // Said before a model is loaded for nothing.
+    if question.trim().is_empty() {
+        bail!("the question is empty");
+    }
+    if settings.task != Task::Choice && !arguments.choices.is_empty() {
+        bail!("--choice goes with --task choice");
+    }
+    let documents = read_documents(documents)?;
+    let relevance = arguments.forward.relevance(arguments.model.offline)?;
+
+    let flags = &arguments.generator;
+    let spec = &arguments.model.model;
+    let writes = flags.generator.as_ref().unwrap_or(spec);
+    let samples = flags.light_model.as_ref().unwrap_or(spec);
+    let opened = flags.open(writes, &arguments.model)?;
+    let light = (samples != writes && settings.method.looks_forward())
+        .then(|| flags.open(samples, &arguments.model))
+        .transpose()?;
+    let generator = generator_at::generator(&opened);
+    let light: Option<Box<dyn Generator + '_>> = light.as_ref().map(generator_at::generator);
+    let reader = Reader {
+        relevance: relevance.as_ref(),
+        light: light.as_deref().unwrap_or(generator.as_ref()),
+        generator: generator.as_ref(),
+    };
+    let answer = reader.read(
+        &documents,
+        question,
+        &arguments.choices,
+        &settings,
+        &mut |_| {},
+    )?;
+    if arguments.json {
+        terminal::print_json(&answer)?;
+    } else {
+        print_answer(&answer)?;
+    }
+    Ok(if answer.answer.is_empty() && settings.answer_tokens > 0 {
+        Outcome::NothingFound
+    } else {
+        Outcome::Done
+    })
+}
+
+/// Reads text files; each is one document, named as on the command line. No file is changed: offsets are into
+/// its bytes, a byte order mark in front excepted, which is no text.
+fn read_documents(names: &[String]) -> anyhow::Result<Vec<LongDocument>> {
+    names.iter().map(|name| read_document(name)).collect()
+}
+
+fn read_document(name: &str) -> anyhow::Result<LongDocument> {
+    let (shown, bytes) = if name == "-" {
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut std::io::stdin(), &mut bytes)
+            .context("standard input: cannot read")?;
+        ("standard input".to_owned(), bytes)
+    } else {
+        let path = PathBuf::from(name);
+        if path.is_dir() {
+            bail!("{name}: a folder; name the files in it");
+        }
+        let bytes = std::fs::read(&path).with_context(|| format!("{name}: cannot read"))?;
+        (name.to_owned(), bytes)
+    };
+    let text = String::from_utf8(bytes).map_err(|error| {
+        anyhow::anyhow!(
+            "{shown}: not UTF-8 text at byte {}; convert it first",
+            error.utf8_error().valid_up_to()
+        )
+    })?;
+    if text.contains('\0') {
+        bail!("{shown}: holds zero bytes, so it is no text file");
+    }
+    let title = Path::new(name)
+        .file_stem()
+        .filter(|_| name != "-")
+        .map(|stem| stem.to_string_lossy().into_owned());
+    Ok(LongDocument {
+        id: shown,
+        title: title.unwrap_or_default(),
+        text: text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned(),
+    })
+}
+
+/// Prints an answer with its passages for a person.
+fn print_answer(answer: &ReadAnswer) -> anyhow::Result<()> {
+    let (bold, faint, plain) = if terminal::colour() {
+        ("\x1b[1m", "\x1b[2m", "\x1b[0m")
+    } else {
+        ("", "", "")
+    };
+    if !answer.answer.is_empty() {
+        let shown = terminal::harmless_line(&answer.answer);
+        terminal::print(&format!("{bold}Answer:{plain} {shown}\n"))?;
+    }
+    if !answer.unknown_citations.is_empty() {
+        terminal::say(&format!(
+            "the answer cited passages that do not exist: {}",
+            answer.unknown_citations.join(", ")
+        ));
+    }
+    if answer.trace.cut_tokens > 0 {
+        terminal::say(&format!(
+            "{} tokens were cut out of the middle",
+            answer.trace.cut_tokens
+        ));
+    }
+    let (label, passages) = if answer.citations.is_empty() {
+        ("Passages read:", &answer.passages)
+    } else {
+        ("Passages cited:", &answer.citations)
+    };
+    terminal::print(&format!("{bold}{label}{plain}"))?;
+    for passage in passages {
+        terminal::print(&shown_passage(passage, faint, plain))?;
+    }
+    Ok(())
+}
+
+/// Characters of a passage that are shown; `--json` has all of it.
+const SHOWN: usize = 240;
+
+fn shown_passage(passage: &Passage, faint: &str, plain: &str) -> String {
+    let citation = &passage.citation;
+    let line = terminal::harmless_line(&citation.quote);
+    let cut: String = line.chars().take(SHOWN).collect();
+    let more = if cut.len() < line.len() { " …" } else { "" };
+    format!(
+        "[{}] {cut}{more}\n    {faint}[{}, bytes {}–{}, rank {}]{plain}",
+        passage.number,
+        terminal::harmless_line(&citation.id),
+        citation.start_byte,
+        citation.end_byte,
+        passage.rank
+    )
+}
