@@ -8,17 +8,31 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use corpus_tools::questions::{self, Question};
 use corpus_tools::reader::Input;
-use decoder::{Answer, Engine, Settings};
+use decoder::{Engine, Settings};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{Outcome, interrupt, terminal};
 
 /// One line of the output.
-#[derive(Debug, Serialize, Deserialize)]
-struct Answered {
+#[derive(Debug, Serialize)]
+struct Answered<A> {
     id: String,
     #[serde(flatten)]
-    answer: Answer,
+    answer: A,
+}
+
+/// What a line that was written before is known by.
+#[derive(Debug, Deserialize)]
+struct Before {
+    id: String,
+    trace: BeforeTrace,
+}
+
+#[derive(Debug, Deserialize)]
+struct BeforeTrace {
+    model: String,
+    settings: Value,
 }
 
 /// Questions that are left to ask, and the file the answers go to.
@@ -27,7 +41,7 @@ pub struct Batch {
     questions: Vec<Question>,
     done: usize,
     /// Model and settings of the answers that are there already.
-    before: Option<(String, Settings)>,
+    before: Option<(String, Value)>,
     out: File,
     path: PathBuf,
 }
@@ -65,13 +79,13 @@ impl Batch {
             if line.is_empty() {
                 continue;
             }
-            let answered: Answered = serde_json::from_slice(line).with_context(|| {
+            let answered: Before = serde_json::from_slice(line).with_context(|| {
                 format!(
                     "{shown}:{}: not an answer of this program; name another file with --out",
                     number + 1
                 )
             })?;
-            before.get_or_insert((answered.answer.trace.model, answered.answer.trace.settings));
+            before.get_or_insert((answered.trace.model, answered.trace.settings));
             seen.insert(answered.id);
         }
         // Only a line that this program began is cut off, never a foreign file.
@@ -105,10 +119,27 @@ impl Batch {
     ///
     /// # Errors
     /// The engine fails, or the file cannot be written. What was answered stays.
-    pub fn run(mut self, engine: &Engine<'_>, settings: &Settings) -> anyhow::Result<Outcome> {
+    pub fn run(self, engine: &Engine<'_>, settings: &Settings) -> anyhow::Result<Outcome> {
+        self.run_with(engine.model_name(), settings, |question| {
+            Ok(engine.ask(question, settings)?)
+        })
+    }
+
+    /// As [`Batch::run`], for any kind of answer that has a trace with `model` and `settings`.
+    ///
+    /// # Errors
+    /// `ask` fails, or the file cannot be written. What was answered stays.
+    pub fn run_with<A: Serialize>(
+        mut self,
+        model_name: &str,
+        settings: &impl Serialize,
+        ask: impl Fn(&str) -> anyhow::Result<A>,
+    ) -> anyhow::Result<Outcome> {
         let shown = self.path.display();
+        // As it is written and read again, so that equal settings are equal.
+        let settings: Value = serde_json::from_str(&serde_json::to_string(settings)?)?;
         if let Some((model, earlier)) = &self.before
-            && (model != engine.model_name() || earlier != settings)
+            && (model != model_name || *earlier != settings)
         {
             bail!(
                 "{shown}: was begun with another model or other settings ({model}); use those again, or name another file with --out"
@@ -126,7 +157,7 @@ impl Batch {
             if interrupt::interrupted() {
                 bail!("interrupted; the same command goes on with what is left");
             }
-            let answer = engine.ask(&question.question, settings)?;
+            let answer = ask(&question.question)?;
             let mut line = serde_json::to_vec(&Answered {
                 id: question.id.clone(),
                 answer,
@@ -148,7 +179,10 @@ impl Batch {
 }
 
 /// Reads a question set of any known format; a bad record is refused, since nobody would miss its answer.
-fn read_questions(path: &Path) -> anyhow::Result<Vec<Question>> {
+///
+/// # Errors
+/// The file cannot be read or is no question set, or a record is bad.
+pub fn read_questions(path: &Path) -> anyhow::Result<Vec<Question>> {
     let set = questions::read(&Input::named(path))?;
     if let Some(bad) = set.bad.first() {
         bail!("{bad}");

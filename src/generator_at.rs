@@ -57,10 +57,8 @@ impl GeneratorArguments {
                 model.name(),
                 model.address()
             ));
-            return Ok(Opened::Remote(RemoteGenerator::new(
-                model,
-                self.remote_window,
-            )));
+            let remote = RemoteGenerator::new(model, self.remote_window);
+            return Ok(Opened::Remote(Box::new(remote)));
         }
         let path = models_at::locate(spec, arguments.offline)?;
         let options = ModelOptions {

@@ -3,6 +3,7 @@
 //! Data flows one way: question → clues → candidates → windows → evidence → answer. The definitions are
 //! those of RetroLLM (arXiv:2412.11919); [`settings::Settings`] holds every number.
 
+pub mod active;
 pub mod answer;
 pub mod beam;
 pub mod candidates;

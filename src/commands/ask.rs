@@ -8,6 +8,7 @@ use decoder::settings::{Scope, WindowScorerKind};
 use decoder::{Answer, Engine, EngineError, Settings};
 
 use crate::batch::Batch;
+use crate::commands::active::{self, ActiveArguments, Asked};
 use crate::models_at::{self, ModelArguments, ScorerArguments};
 use crate::{Outcome, interrupt, terminal};
 
@@ -23,6 +24,8 @@ pub struct Arguments {
     engine: EngineArguments,
     #[command(flatten)]
     scorer: ScorerArguments,
+    #[command(flatten)]
+    active: ActiveArguments,
     /// Print one JSON object with the whole trace
     #[arg(long, conflicts_with = "questions")]
     json: bool,
@@ -134,6 +137,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         _ => Asked::One(question(arguments.question.as_deref().unwrap_or_default())?),
     };
     let model = models_at::language_model(&arguments.model)?;
+    let flags = &arguments.active;
+    if flags.active && !flags.needs_engine() {
+        index.check_tokenizer(model.tokenizer())?;
+        return active::run(flags, ask, &index, &model, None, &settings, arguments.json);
+    }
     let offline = arguments.model.offline;
     let scorers = &arguments.scorer;
     let scorer = scorers.scorer(settings.windows.scorer, &index, &model, offline)?;
@@ -141,6 +149,18 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut engine = Engine::new(&index, &model, scorer.as_ref(), &interrupt::interrupted)?;
     if let Some(expander) = &expander {
         engine = engine.with_expander(expander);
+    }
+    if flags.active {
+        let engine = Some(&engine);
+        return active::run(
+            flags,
+            ask,
+            &index,
+            &model,
+            engine,
+            &settings,
+            arguments.json,
+        );
     }
     let question = match ask {
         Asked::One(question) => question,
@@ -157,11 +177,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     } else {
         Outcome::Done
     })
-}
-
-enum Asked {
-    One(String),
-    Many(Box<Batch>),
 }
 
 fn question(given: &str) -> anyhow::Result<String> {

@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+pub mod active;
 pub mod ask;
 pub mod demo;
 pub mod eval;

@@ -14,15 +14,15 @@ pub struct Cited {
 /// Longest range that is spelled out: `[1-999999999]` is no list of passages.
 const LONGEST_RANGE: usize = 64;
 
-/// Finds the citations in `answer`, to which `passages` passages were given. Numbers that do not exist are
-/// dropped from the text and reported. Brackets that hold anything but numbers stay as they are.
+/// Finds the citations in `answer`; `exists` says which numbers stand for a passage that was given. The others
+/// are dropped from the text and reported. Brackets that hold anything but numbers stay as they are.
 ///
 /// ```
-/// let cited = decoder::forward_backward::citations::resolve("Fleming [1, 9] in 1928 [2].", 2);
+/// let cited = decoder::forward_backward::citations::resolve("Fleming [1, 9] in 1928 [2].", |n| n <= 2);
 /// assert_eq!(cited.text, "Fleming [1] in 1928 [2].");
 /// assert_eq!((cited.numbers, cited.unknown), (vec![1, 2], vec!["9".to_owned()]));
 /// ```
-pub fn resolve(answer: &str, passages: usize) -> Cited {
+pub fn resolve(answer: &str, exists: impl Fn(usize) -> bool) -> Cited {
     let mut cited = Cited::default();
     let mut rest = answer;
     while let Some(at) = rest.find('[') {
@@ -42,7 +42,7 @@ pub fn resolve(answer: &str, passages: usize) -> Cited {
         let mut kept: Vec<usize> = Vec::new();
         for number in numbers {
             match number.parse::<usize>() {
-                Ok(known) if (1..=passages).contains(&known) => kept.push(known),
+                Ok(known) if exists(known) => kept.push(known),
                 _ => {
                     if !cited.unknown.contains(&number) {
                         cited.unknown.push(number);
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn check(answer: &str, text: &str, numbers: &[usize], unknown: &[&str]) {
-        let cited = resolve(answer, 3);
+        let cited = resolve(answer, |number| (1..=3).contains(&number));
         assert_eq!(cited.text, text);
         assert_eq!(cited.numbers, numbers);
         assert_eq!(cited.unknown, unknown);

@@ -302,7 +302,7 @@ impl Reader<'_> {
                 citation: chunks[chunk].citation(documents, scores[chunk].combined as f32),
             })
             .collect();
-        let cited = citations::resolve(&answer, passages.len());
+        let cited = citations::resolve(&answer, |number| (1..=passages.len()).contains(&number));
         Ok(ReadAnswer {
             question: question.to_owned(),
             answer: cited.text,

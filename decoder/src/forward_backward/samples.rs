@@ -135,9 +135,10 @@ pub(crate) fn messages(
     chosen: &[usize],
     texts: &[WindowText],
 ) -> Vec<Message> {
-    let passages = chosen
-        .iter()
-        .map(|&passage| (texts[passage].title.as_str(), texts[passage].text.as_str()));
+    let passages = chosen.iter().enumerate().map(|(at, &passage)| {
+        let WindowText { title, text } = &texts[passage];
+        (at + 1, title.as_str(), text.as_str())
+    });
     prompt::request(asked, style, passages)
 }
 
