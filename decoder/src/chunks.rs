@@ -58,6 +58,7 @@ impl Chunk {
             .count();
         Citation {
             id: id.to_owned(),
+            passage_id: None,
             title: title.to_owned(),
             quote: quote.to_owned(),
             start_byte: self.bytes.start as u64,

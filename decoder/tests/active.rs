@@ -1,0 +1,193 @@
+//! Sentences written against a model that says what a test wants it to.
+
+use models::ModelError;
+use models::tokenizer::Tokenizer;
+
+use decoder::active::sentence::{End, Stretch, write};
+use decoder::session::{LogitsSource, Session};
+
+/// A tokenizer of bytes: the token of each byte value.
+fn tokenizer() -> Tokenizer {
+    let mut alphabet: Vec<char> = Vec::new();
+    let mut extra = 0;
+    // The printable spelling of bytes that byte-level BPE uses.
+    for byte in 0u32..256 {
+        let printable = matches!(byte, 33..=126 | 161..=172 | 174..=255);
+        alphabet.push(if printable {
+            char::from_u32(byte).unwrap()
+        } else {
+            extra += 1;
+            char::from_u32(255 + extra).unwrap()
+        });
+    }
+    let vocabulary: serde_json::Map<String, serde_json::Value> = alphabet
+        .iter()
+        .enumerate()
+        .map(|(id, c)| (c.to_string(), id.into()))
+        .collect();
+    let json = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": [{"id": 256, "content": "<|end|>", "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true}],
+        "normalizer": null,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
+        "post_processor": null,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocabulary, "merges": []}
+    });
+    Tokenizer::from_json(json.to_string().as_bytes()).unwrap()
+}
+
+/// Says these tokens one after another, each with its probability, then the last for ever.
+struct Script {
+    tokens: Vec<(u32, f32)>,
+    length: usize,
+    prompt: usize,
+}
+
+impl LogitsSource for Script {
+    fn append(&mut self, tokens: &[u32]) -> Result<Vec<f32>, ModelError> {
+        self.length += tokens.len();
+        let at = (self.length - self.prompt).min(self.tokens.len() - 1);
+        let (token, probability) = self.tokens[at];
+        let rest = ((1.0 - probability) / 256.0).ln();
+        let mut logits = vec![rest; 257];
+        logits[token as usize] = probability.ln();
+        Ok(logits)
+    }
+
+    fn truncate(&mut self, length: usize) {
+        self.length = length;
+    }
+
+    fn vocabulary_size(&self) -> usize {
+        257
+    }
+
+    fn end_tokens(&self) -> &[u32] {
+        &[256]
+    }
+
+    fn context_length(&self) -> usize {
+        1000
+    }
+}
+
+/// A session in which the model will say `text`, each byte with probability ½ but the one at `unsure`.
+fn session(
+    tokenizer: &Tokenizer,
+    text: &str,
+    unsure: Option<usize>,
+    ends: bool,
+) -> Session<Script> {
+    let mut tokens: Vec<(u32, f32)> = tokenizer
+        .encode_text(text)
+        .into_iter()
+        .enumerate()
+        .map(|(at, token)| (token, if unsure == Some(at) { 0.1 } else { 0.5 }))
+        .collect();
+    if ends {
+        tokens.push((256, 0.9));
+    }
+    let mut session = Session::new(
+        Script {
+            tokens,
+            length: 0,
+            prompt: 1,
+        },
+        Vec::new(),
+    );
+    session.push(&tokenizer.encode_text("?"));
+    session
+}
+
+fn sentences(text: &str, most: usize) -> Vec<(String, End)> {
+    let tokenizer = tokenizer();
+    let mut session = session(&tokenizer, text, None, true);
+    let mut found = Vec::new();
+    for _ in 0..20 {
+        let sentence = write(&mut session, &tokenizer, most, Stretch::Sentence).unwrap();
+        assert_eq!(sentence.tokens.len(), sentence.probabilities.len());
+        let end = sentence.end;
+        found.push((tokenizer.decode(&sentence.tokens), end));
+        if end == End::Turn {
+            break;
+        }
+    }
+    let said: String = found.iter().map(|(text, _)| text.as_str()).collect();
+    assert_eq!(said, text, "nothing is lost or said twice");
+    found
+}
+
+#[test]
+fn sentences_end_in_any_script() {
+    for (text, wanted) in [
+        (
+            " It is blue. It has 3.5 m. Dr. No left.",
+            vec![" It is blue.", " It has 3.5 m.", " Dr. No left."],
+        ),
+        (
+            "東京は首都です。大きいです。",
+            vec!["東京は首都です。", "大きいです。"],
+        ),
+        (" यह पहला है। यह दूसरा है।", vec![" यह पहला है।", " यह दूसरा है।"]),
+        (" هل هذه؟ نعم.", vec![" هل هذه؟", " نعم."]),
+        ("One\nTwo", vec!["One", "\nTwo"]),
+    ] {
+        let found: Vec<String> = sentences(text, 200)
+            .into_iter()
+            .map(|(text, _)| text)
+            .filter(|text| !text.is_empty())
+            .collect();
+        let trimmed: Vec<&str> = found.iter().map(|s| s.trim()).collect();
+        let wanted: Vec<&str> = wanted.iter().map(|s| s.trim()).collect();
+        assert_eq!(trimmed, wanted);
+    }
+}
+
+#[test]
+fn a_model_that_never_ends_a_sentence_is_cut() {
+    let tokenizer = tokenizer();
+    let mut session = session(&tokenizer, "and on ", None, false);
+    for round in 1..4 {
+        let sentence = write(&mut session, &tokenizer, 64, Stretch::Sentence).unwrap();
+        assert_eq!((sentence.tokens.len(), sentence.end), (64, End::Limit));
+        assert_eq!(session.tokens().len(), 1 + 64 * round);
+    }
+    // The window ends it too.
+    let sentence = write(&mut session, &tokenizer, 10_000, Stretch::Sentence).unwrap();
+    assert_eq!(sentence.end, End::Limit);
+    assert_eq!(session.tokens().len(), 1000);
+}
+
+#[test]
+fn probabilities_are_those_of_the_pass() {
+    let tokenizer = tokenizer();
+    let mut session = session(&tokenizer, "Yes it is. No", Some(2), true);
+    let sentence = write(&mut session, &tokenizer, 64, Stretch::Sentence).unwrap();
+    assert_eq!(sentence.end, End::Border);
+    assert_eq!(tokenizer.decode(&sentence.tokens).trim(), "Yes it is.");
+    for (at, p) in sentence.probabilities.iter().enumerate() {
+        let wanted = if at == 2 { 0.1 } else { 0.5 };
+        assert!((p - wanted).abs() < 1e-4, "{at}: {p}");
+    }
+    assert!((sentence.least() - 0.1).abs() < 1e-4);
+    // One pass a token, and one for the token that began the next sentence.
+    let cost = session.cost();
+    assert_eq!(cost.written as usize, sentence.tokens.len());
+    assert!(cost.passes as usize <= sentence.tokens.len() + 1);
+}
+
+#[test]
+fn strides_and_turns() {
+    let tokenizer = tokenizer();
+    let mut session = session(&tokenizer, "A. B. C. D.", None, true);
+    let stride = write(&mut session, &tokenizer, 4, Stretch::Tokens).unwrap();
+    assert_eq!((stride.tokens.len(), stride.end), (4, End::Limit));
+    let rest = write(&mut session, &tokenizer, 64, Stretch::Tokens).unwrap();
+    assert_eq!((rest.tokens.len(), rest.end), (7, End::Turn));
+    let nothing = write(&mut session, &tokenizer, 64, Stretch::Sentence).unwrap();
+    assert_eq!((nothing.tokens.len(), nothing.end), (0, End::Turn));
+    assert_eq!(nothing.least(), 1.0);
+}
