@@ -5,6 +5,8 @@ use std::sync::Mutex;
 
 use anyhow::{Context, bail};
 use corpus_tools::Index;
+use decoder::Settings;
+use decoder::forward_backward::rerank::Rerank;
 use decoder::scorer::{
     Bm25Scorer, CrossEncoderScorer, EmbeddingScorer, LikelihoodScorer, WindowScorer,
 };
@@ -177,7 +179,7 @@ pub fn window_scorer(
 }
 
 /// Flags of every command that scores windows.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct ScorerArguments {
     /// The cross-encoder of `--window-scorer cross-encoder`: a folder with safetensors, or hf:ORG/REPOSITORY
     #[arg(long, value_name = "MODEL")]
@@ -225,5 +227,23 @@ impl ScorerArguments {
             return Ok(None);
         };
         Ok(Some(SparseEncoder::open(locate(spec, offline)?)?))
+    }
+
+    /// Opens what scores evidence when it is reranked, where that is not the window scorer.
+    ///
+    /// # Errors
+    /// As [`ScorerArguments::scorer`].
+    pub fn piece_scorer<'m>(
+        &self,
+        settings: &Settings,
+        index: &Index,
+        model: &'m LanguageModel,
+        offline: bool,
+    ) -> anyhow::Result<Option<Box<dyn WindowScorer + 'm>>> {
+        let kind = settings.rerank.relevance;
+        if settings.rerank.method == Rerank::None || kind == settings.windows.scorer {
+            return Ok(None);
+        }
+        Ok(Some(self.scorer(kind, index, model, offline)?))
     }
 }

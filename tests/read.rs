@@ -230,7 +230,7 @@ fn bad_input_is_refused() {
     verbatim(&["read", "--choice", "a", good, "Who?"]).refused(&["--task choice"]);
     verbatim(&["read", "--task", "choice", "--choice", "a", good, "Who?"]).refused(&["choices"]);
     verbatim(&["read", "--samples", "1000", good, "Who?"]).refused(&["1000"]);
-    verbatim(&["read", "--relevance", "cross-encoder", good, "Who?"]).refused(&["--cross-encoder"]);
+    verbatim(&["read", "--relevance", "cross-encoder", good, "Who?"]).refused(&["--scorer-model"]);
     verbatim(&[
         "read",
         "--generator",

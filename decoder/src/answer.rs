@@ -4,6 +4,7 @@ use corpus_tools::Citation;
 use serde::{Deserialize, Serialize};
 
 use crate::clues::Clue;
+use crate::forward_backward::rerank::RerankTrace;
 use crate::session::Cost;
 use crate::settings::Settings;
 
@@ -14,8 +15,14 @@ pub struct Answer {
     pub question: String,
     /// What the model wrote after the evidence; empty if the stage was skipped or nothing was found.
     pub answer: String,
-    /// Pieces of evidence, in the order in which they were written; every quote was found again in the
-    /// stored text.
+    /// Numbers of the pieces that the answer cites, from 1, where a generator was asked to cite.
+    #[serde(default)]
+    pub cited: Vec<usize>,
+    /// Numbers that the answer cited and no piece has; they were taken out of it.
+    #[serde(default)]
+    pub unknown_citations: Vec<String>,
+    /// Pieces of evidence, in the order in which they were written, or reranked; every quote was found again
+    /// in the stored text.
     pub evidence: Vec<Citation>,
     /// How the answer came about.
     pub trace: Trace,
@@ -40,6 +47,12 @@ pub struct Trace {
     pub windows: Vec<WindowTrace>,
     /// Pieces that were written and could not be cited, with the reason; empty in a sound index.
     pub refused: Vec<String>,
+    /// How the evidence was reranked, where it was.
+    #[serde(default)]
+    pub rerank: Option<RerankTrace>,
+    /// Who wrote the answer, if not the model.
+    #[serde(default)]
+    pub generator: Option<String>,
     /// What the language model did.
     pub cost: Cost,
     /// Milliseconds by stage.
@@ -93,6 +106,9 @@ pub struct Milliseconds {
     pub windows: f64,
     /// Writing and locating evidence.
     pub evidence: f64,
+    /// Reranking evidence.
+    #[serde(default)]
+    pub rerank: f64,
     /// Writing the answer.
     pub answer: f64,
 }

@@ -13,10 +13,13 @@ use models::tokenizer::Tokenizer;
 
 use crate::answer::{Answer, CandidateTrace, Milliseconds, Trace, WindowTrace};
 use crate::evidence::EvidenceWriter;
+use crate::finish::{self, Answered, Helpers};
+use crate::forward_backward::ReadError;
+use crate::generator::GeneratorError;
 use crate::prompt::{self, Line};
 use crate::retrieval::{Rankings, Retriever};
 use crate::scorer::{self, ScorerError, WindowScorer};
-use crate::session::{Cost, ModelSource, Session};
+use crate::session::{ModelSource, Session};
 use crate::settings::{AnswerPrompt, Settings};
 use crate::{stages, windows};
 
@@ -47,6 +50,12 @@ pub enum EngineError {
     /// The BM25 files of the index are damaged.
     #[error(transparent)]
     Lexical(#[from] FileError),
+    /// The evidence could not be reranked.
+    #[error(transparent)]
+    Rerank(#[from] ReadError),
+    /// The generator of the answer failed.
+    #[error(transparent)]
+    Generator(#[from] GeneratorError),
     /// The run was interrupted.
     #[error("interrupted")]
     Interrupted,
@@ -56,12 +65,14 @@ pub enum EngineError {
 pub struct Engine<'a> {
     pub(crate) index: &'a Index,
     pub(crate) model: &'a LanguageModel,
-    scorer: &'a dyn WindowScorer,
+    pub(crate) scorer: &'a dyn WindowScorer,
     expander: Option<&'a SparseEncoder>,
     pub(crate) close: u32,
     /// The examples in front of every question, read once.
     pub(crate) preamble: (Vec<u32>, Cache),
     pub(crate) interrupted: &'a (dyn Fn() -> bool + Sync),
+    /// Who reranks the evidence and writes the answer, where it is not the model alone.
+    pub(crate) helpers: Helpers<'a>,
 }
 
 impl<'a> Engine<'a> {
@@ -94,6 +105,7 @@ impl<'a> Engine<'a> {
             close,
             preamble: (tokens, cache),
             interrupted,
+            helpers: Helpers::default(),
         })
     }
 
@@ -170,7 +182,9 @@ impl<'a> Engine<'a> {
         self.check_interrupt()?;
 
         let mut refused = Vec::new();
-        let mut evidence = Vec::new();
+        let mut evidence: Vec<Citation> = Vec::new();
+        // Each piece with the window it was written for.
+        let mut surroundings = Vec::new();
         let mut writer = EvidenceWriter::new(candidates, windows, &settings.evidence, self.close);
         // By candidate that a piece of evidence led to, the id of the document that the piece is from.
         let mut led_to: HashMap<u32, String> = HashMap::new();
@@ -222,6 +236,7 @@ impl<'a> Engine<'a> {
                         milliseconds.windows += lap();
                     }
                     evidence.push(citation);
+                    surroundings.push(self.surroundings(&writer, &piece));
                 }
                 Err(error) => {
                     refused.push(error.to_string());
@@ -232,7 +247,14 @@ impl<'a> Engine<'a> {
         }
         milliseconds.evidence += lap();
 
-        let (answer, cost) =
+        let rerank = self.rerank(question, &surroundings, settings)?;
+        if let Some(rerank) = &rerank {
+            evidence = rerank.order().map(|at| evidence[at].clone()).collect();
+        }
+        milliseconds.rerank = lap();
+        self.check_interrupt()?;
+
+        let Answered { cited, cost } =
             self.write_answer(question, &evidence, session, turned_to_answer, settings)?;
         milliseconds.answer = lap();
 
@@ -249,19 +271,24 @@ impl<'a> Engine<'a> {
             windows: window_traces(&writer),
             clues: rankings.clues,
             refused,
+            rerank,
+            generator: self.helpers.generator_name(),
             cost,
             milliseconds,
         };
         Ok(Answer {
             question: question.to_owned(),
-            answer,
+            answer: cited.text,
+            cited: cited.numbers,
+            unknown_citations: cited.unknown,
             evidence,
             trace,
         })
     }
 
     /// The answer stage: in a conversation of its own, or on the line after the evidence. Gives the answer,
-    /// empty where the stage is skipped or there is no evidence, and the whole cost.
+    /// empty where the stage is skipped or there is no evidence, and the whole cost. Another generator is asked to
+    /// cite.
     pub(crate) fn write_answer(
         &self,
         question: &str,
@@ -269,10 +296,15 @@ impl<'a> Engine<'a> {
         mut session: Session<ModelSource<'_>>,
         turned_to_answer: bool,
         settings: &Settings,
-    ) -> Result<(String, Cost), EngineError> {
+    ) -> Result<Answered, EngineError> {
         let most = settings.answer.most_tokens;
         if evidence.is_empty() || most == 0 {
-            return Ok((String::new(), session.cost()));
+            return Ok(Answered::plain(String::new(), session.cost()));
+        }
+        if let Some(generator) = self.helpers.generator {
+            let mut answered = finish::cite(generator, question, evidence, settings)?;
+            answered.cost += session.cost();
+            return Ok(answered);
         }
         let chat = self
             .model
@@ -290,14 +322,14 @@ impl<'a> Engine<'a> {
             session.push(&tokens);
             let answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
             cost += session.cost();
-            return Ok((answer, cost));
+            return Ok(Answered::plain(answer, cost));
         }
         if !turned_to_answer {
             let line = &[Line::Answer];
             stages::choose_line(&mut session, self.tokenizer(), self.close, line)?;
         }
         let answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
-        Ok((answer, session.cost()))
+        Ok(Answered::plain(answer, session.cost()))
     }
 
     /// The clue stage: one line a clue, until the model turns to evidence or the limit is reached.

@@ -13,6 +13,7 @@ pub mod constraint;
 pub mod engine;
 pub mod evaluation;
 pub mod evidence;
+mod finish;
 pub mod forward_backward;
 pub mod fusion;
 pub mod generator;

@@ -76,21 +76,23 @@ impl Engine<'_> {
         if let Some(best) = beams.first() {
             session.push(best.tokens());
         }
-        let (answer, answering) =
-            self.write_answer(question, &evidence, session, false, settings)?;
-        cost += answering;
+        let answered = self.write_answer(question, &evidence, session, false, settings)?;
+        cost += answered.cost;
         milliseconds.answer = began.elapsed().as_secs_f64() * 1e3 - milliseconds.evidence;
         let trace = Trace {
             model: self.model_name().to_owned(),
             settings: settings.clone(),
             refused,
+            generator: self.helpers.generator_name(),
             cost,
             milliseconds,
             ..Trace::default()
         };
         Ok(Answer {
             question: question.to_owned(),
-            answer,
+            answer: answered.cited.text,
+            cited: answered.cited.numbers,
+            unknown_citations: answered.cited.unknown,
             evidence,
             trace,
         })

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::forward_backward::rerank::RerankSettings;
+
 /// All settings of one run; printed with every result that is saved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
@@ -19,6 +21,8 @@ pub struct Settings {
     pub windows: WindowSettings,
     /// The evidence stage.
     pub evidence: EvidenceSettings,
+    /// The reranking of evidence.
+    pub rerank: RerankSettings,
     /// The answer stage.
     pub answer: AnswerSettings,
     /// Naive constrained beams over the whole collection, the rival of the engine.

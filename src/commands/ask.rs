@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use corpus_tools::Index;
+use decoder::forward_backward::rerank::Rerank;
 use decoder::settings::{Scope, WindowScorerKind};
 use decoder::{Answer, Engine, EngineError, Settings};
 
 use crate::batch::Batch;
 use crate::commands::active::{self, ActiveArguments, Asked};
+use crate::generator_at::{self, GeneratorArguments};
 use crate::models_at::{self, ModelArguments, ScorerArguments};
 use crate::{Outcome, interrupt, terminal};
 
@@ -24,6 +26,8 @@ pub struct Arguments {
     engine: EngineArguments,
     #[command(flatten)]
     scorer: ScorerArguments,
+    #[command(flatten)]
+    generator: GeneratorArguments,
     #[command(flatten)]
     active: ActiveArguments,
     /// Print one JSON object with the whole trace
@@ -60,6 +64,18 @@ pub struct EngineArguments {
     /// Where a piece of evidence may stand: document or candidates
     #[arg(long, value_name = "SCOPE", value_parser = scope)]
     scope: Option<Scope>,
+    /// Rerank the evidence by what a light model samples after reading it (f), and by the question too (fb)
+    #[arg(long, value_name = "METHOD", value_parser = rerank)]
+    rerank: Option<Rerank>,
+    /// What scores evidence for a text when it is reranked, as --window-scorer
+    #[arg(long, value_name = "SCORER", value_parser = scorer_kind)]
+    rerank_relevance: Option<WindowScorerKind>,
+    /// Outputs that the light model samples
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
+    rerank_samples: Option<u32>,
+    /// Seed of what is sampled
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
     /// Write no answer, evidence only
     #[arg(long)]
     no_answer: bool,
@@ -72,6 +88,15 @@ fn scorer_kind(name: &str) -> Result<WindowScorerKind, String> {
         "cross-encoder" => Ok(WindowScorerKind::CrossEncoder),
         "likelihood" => Ok(WindowScorerKind::Likelihood),
         _ => Err("expected bm25, embedding, cross-encoder or likelihood".into()),
+    }
+}
+
+fn rerank(name: &str) -> Result<Rerank, String> {
+    match name {
+        "none" => Ok(Rerank::None),
+        "f" => Ok(Rerank::F),
+        "fb" => Ok(Rerank::Fb),
+        _ => Err("expected none, f or fb".into()),
     }
 }
 
@@ -118,6 +143,16 @@ impl EngineArguments {
         if let Some(scope) = self.scope {
             settings.evidence.scope = scope;
         }
+        if let Some(method) = self.rerank {
+            settings.rerank.method = method;
+        }
+        if let Some(relevance) = self.rerank_relevance {
+            settings.rerank.relevance = relevance;
+        }
+        if let Some(samples) = self.rerank_samples {
+            settings.rerank.samples = samples as usize;
+        }
+        settings.rerank.sampling.seed = self.seed;
         if self.no_answer {
             settings.answer.most_tokens = 0;
         }
@@ -146,9 +181,30 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let scorers = &arguments.scorer;
     let scorer = scorers.scorer(settings.windows.scorer, &index, &model, offline)?;
     let expander = scorers.expander(offline)?;
+    let pieces = scorers.piece_scorer(&settings, &index, &model, offline)?;
+    let generators = &arguments.generator;
+    let open = |spec: &Option<String>| {
+        let spec = spec.as_ref();
+        spec.map(|spec| generators.open(spec, &arguments.model))
+            .transpose()
+    };
+    let writer = open(&generators.generator)?;
+    let light = open(&generators.light_model)?;
+    let writer = writer.as_ref().map(generator_at::generator);
+    let light = light.as_ref().map(generator_at::generator);
     let mut engine = Engine::new(&index, &model, scorer.as_ref(), &interrupt::interrupted)?;
     if let Some(expander) = &expander {
         engine = engine.with_expander(expander);
+    }
+    if let Some(pieces) = &pieces {
+        engine = engine.with_piece_scorer(pieces.as_ref());
+    }
+    if let Some(light) = &light {
+        engine = engine.with_light_model(light.as_ref());
+    }
+    if let Some(writer) = &writer {
+        engine = engine.with_generator(writer.as_ref());
+    }
     }
     if flags.active {
         let engine = Some(&engine);
@@ -211,6 +267,12 @@ pub fn print_answer(answer: &Answer) -> anyhow::Result<()> {
             "{bold}Answer:{plain} {}\n",
             terminal::harmless_line(&answer.answer)
         ))?;
+    }
+    if !answer.unknown_citations.is_empty() {
+        terminal::say(&format!(
+            "the answer cited pieces that do not exist: {}",
+            answer.unknown_citations.join(", ")
+        ));
     }
     terminal::print(&format!("{bold}Evidence:{plain}"))?;
     for (number, citation) in answer.evidence.iter().enumerate() {

@@ -15,7 +15,7 @@ use models::tokenizer::Tokenizer;
 
 use crate::commands::ask::{self, EngineArguments};
 use crate::commands::index;
-use crate::models_at::{self, ModelArguments};
+use crate::models_at::{self, ModelArguments, ScorerArguments};
 use crate::{Outcome, interrupt, terminal};
 
 /// Arguments of `verbatim demo`.
@@ -63,7 +63,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     )?;
     let scorer =
         models_at::window_scorer(settings.windows.scorer, &index, arguments.model.offline)?;
-    let engine = Engine::new(&index, &model, scorer.as_ref(), &interrupt::interrupted)?;
+    let scorers = ScorerArguments::default();
+    let pieces = scorers.piece_scorer(&settings, &index, &model, arguments.model.offline)?;
+    let mut engine = Engine::new(&index, &model, scorer.as_ref(), &interrupt::interrupted)?;
+    if let Some(pieces) = &pieces {
+        engine = engine.with_piece_scorer(pieces.as_ref());
+    }
     let questions: Vec<&str> = match arguments.questions.as_slice() {
         [] => QUESTIONS.to_vec(),
         given => given.iter().map(String::as_str).collect(),

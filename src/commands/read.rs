@@ -6,10 +6,11 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use decoder::chunks::LongDocument;
 use decoder::forward_backward::score::Combination;
-use decoder::forward_backward::settings::{Method, Relevance, SamplePrompt, Task, Truncate};
+use decoder::forward_backward::settings::{Method, SamplePrompt, Task, Truncate};
 use decoder::forward_backward::{ForwardSettings, Passage, ReadAnswer, Reader};
 use decoder::generator::Generator;
 use decoder::scorer::{CrossEncoderScorer, EmbeddingScorer, TextBm25Scorer, WindowScorer};
+use decoder::settings::WindowScorerKind;
 use models::encoder::{CrossEncoder, SentenceEncoder};
 
 use crate::generator_at::{self, GeneratorArguments};
@@ -52,9 +53,9 @@ pub struct ForwardArguments {
     /// What scores a chunk for a text
     #[arg(long, value_enum, default_value_t = RelevanceFlag::Bm25)]
     relevance: RelevanceFlag,
-    /// The cross-encoder for --relevance cross-encoder: a folder or hf:ORG/REPOSITORY
+    /// The cross-encoder of --relevance cross-encoder: a folder with safetensors, or hf:ORG/REPOSITORY
     #[arg(long, value_name = "MODEL")]
-    cross_encoder: Option<String>,
+    scorer_model: Option<String>,
     /// Scale the scores for each text to [0, 1] before they are combined
     #[arg(long)]
     normalise: bool,
@@ -123,8 +124,8 @@ flag!(
     TaskFlag => Task { Question, Summary, Choice }
 );
 flag!(
-    /// See [`Relevance`].
-    RelevanceFlag => Relevance { Bm25, Embedding, CrossEncoder }
+    /// See [`WindowScorerKind`]; likelihood would read every chunk once for every sample.
+    RelevanceFlag => WindowScorerKind { Bm25, Embedding, CrossEncoder }
 );
 flag!(
     /// See [`SamplePrompt`].
@@ -192,8 +193,8 @@ impl ForwardArguments {
                 Box::new(EmbeddingScorer::new(SentenceEncoder::open(&folder)?))
             }
             RelevanceFlag::CrossEncoder => {
-                let Some(spec) = &self.cross_encoder else {
-                    bail!("--relevance cross-encoder needs --cross-encoder MODEL");
+                let Some(spec) = &self.scorer_model else {
+                    bail!("--relevance cross-encoder needs a model: name one with --scorer-model");
                 };
                 let folder = models_at::locate(spec, offline)?;
                 Box::new(CrossEncoderScorer::new(CrossEncoder::open(&folder)?))

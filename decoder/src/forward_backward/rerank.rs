@@ -8,10 +8,11 @@ use super::prompt::Asked;
 use super::reader::ReadError;
 use super::samples::{Look, Samples, look_forward};
 use super::score::{self, Combination, Score};
-use super::settings::{ForwardSettings, Method, Relevance, SamplePrompt, Task};
+use super::settings::{ForwardSettings, Method, SamplePrompt, Task};
 use crate::generator::Generator;
 use crate::scorer::{WindowScorer, WindowText};
 use crate::session::Cost;
+use crate::settings::WindowScorerKind;
 
 /// Whether and how evidence is reranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -33,7 +34,7 @@ pub struct RerankSettings {
     /// Whether and how.
     pub method: Rerank,
     /// What scores a piece for a text.
-    pub relevance: Relevance,
+    pub relevance: WindowScorerKind,
     /// How scores for different texts come to one scale.
     pub combination: Combination,
     /// K: outputs that the light model samples.
@@ -53,7 +54,7 @@ impl Default for RerankSettings {
         let forward = ForwardSettings::default();
         Self {
             method: Rerank::None,
-            relevance: Relevance::Embedding,
+            relevance: WindowScorerKind::Embedding,
             combination: Combination::Normalised,
             samples: forward.samples,
             sampling: forward.sampling,

@@ -5,6 +5,7 @@ use models::sampling::Sampling;
 use serde::{Deserialize, Serialize};
 
 use super::score::{Combination, Weights};
+use crate::settings::WindowScorerKind;
 
 /// How the chunks are chosen that the final generator reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -68,19 +69,6 @@ pub enum SamplePrompt {
     Explanation,
 }
 
-/// What scores a chunk for a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
-#[serde(rename_all = "kebab-case")]
-pub enum Relevance {
-    /// BM25 (k1 0.9, b 0.4) over the chunks at hand.
-    #[default]
-    Bm25,
-    /// Cosine of sentence embeddings. Encoders read the beginning of a long chunk only.
-    Embedding,
-    /// A cross-encoder's score of text and chunk read together.
-    CrossEncoder,
-}
-
 /// What happens where a text does not fit into the model's window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
@@ -103,7 +91,7 @@ pub struct ForwardSettings {
     /// Words of a chunk.
     pub chunk_words: usize,
     /// What scores a chunk for a text.
-    pub relevance: Relevance,
+    pub relevance: WindowScorerKind,
     /// How scores for different texts come to one scale.
     pub combination: Combination,
     /// η_B; `None` for the method's.
@@ -138,7 +126,7 @@ impl Default for ForwardSettings {
             method: Method::default(),
             task: Task::default(),
             chunk_words: 300,
-            relevance: Relevance::default(),
+            relevance: WindowScorerKind::Bm25,
             combination: Combination::default(),
             backward_weight: None,
             forward_weight: None,

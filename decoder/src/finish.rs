@@ -1,0 +1,138 @@
+//! What comes after the evidence: reranking it, and an answer by another generator than the engine's model.
+
+use corpus_tools::Citation;
+use models::sampling::Sampling;
+
+use crate::engine::{Engine, EngineError};
+use crate::evidence::{EvidenceWriter, Piece};
+use crate::forward_backward::citations::{self, Cited};
+use crate::forward_backward::prompt::{self, Asked, Style};
+use crate::forward_backward::rerank::{self, RerankTrace};
+use crate::forward_backward::settings::Task;
+use crate::generator::{Generator, LocalGenerator, Request};
+use crate::scorer::{WindowScorer, WindowText};
+use crate::session::Cost;
+use crate::settings::Settings;
+
+/// Who reranks the evidence and writes the answer, where it is not the engine's model alone.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Helpers<'a> {
+    /// What scores pieces for the reranker, if not the scorer of windows.
+    pub(crate) relevance: Option<&'a dyn WindowScorer>,
+    /// Who samples for the reranker.
+    pub(crate) light: Option<&'a dyn Generator>,
+    /// Who writes the answer.
+    pub(crate) generator: Option<&'a dyn Generator>,
+}
+
+impl Helpers<'_> {
+    /// The generator's name, for the trace.
+    pub(crate) fn generator_name(&self) -> Option<String> {
+        self.generator.map(|generator| generator.name().to_owned())
+    }
+}
+
+/// An answer with the evidence it cites.
+pub(crate) struct Answered {
+    pub(crate) cited: Cited,
+    pub(crate) cost: Cost,
+}
+
+impl Answered {
+    /// An answer that was not asked to cite.
+    pub(crate) fn plain(text: String, cost: Cost) -> Self {
+        let cited = Cited {
+            text,
+            ..Cited::default()
+        };
+        Self { cited, cost }
+    }
+}
+
+impl<'a> Engine<'a> {
+    /// The engine with another scorer of pieces for the reranker than that of windows.
+    #[must_use]
+    pub fn with_piece_scorer(mut self, relevance: &'a dyn WindowScorer) -> Self {
+        self.helpers.relevance = Some(relevance);
+        self
+    }
+
+    /// The engine with another light model for the reranker than its own.
+    #[must_use]
+    pub fn with_light_model(mut self, light: &'a dyn Generator) -> Self {
+        self.helpers.light = Some(light);
+        self
+    }
+
+    /// The engine with another generator of answers than its own model. It is asked to cite evidence by number.
+    #[must_use]
+    pub fn with_generator(mut self, generator: &'a dyn Generator) -> Self {
+        self.helpers.generator = Some(generator);
+        self
+    }
+
+    /// A piece with the rest of its window, as a scorer reads it.
+    pub(crate) fn surroundings(&self, writer: &EvidenceWriter<'_>, piece: &Piece) -> WindowText {
+        let candidate = &writer.candidates()[piece.member as usize];
+        let window = &writer.windows()[piece.window];
+        let mut span = piece.span.clone();
+        if window.member == piece.member {
+            span = span.start.min(window.start)..span.end.max(window.end);
+        }
+        candidate.text(span, self.tokenizer())
+    }
+
+    /// Ranks the pieces again, by question and samples of the light model, where the settings say so.
+    pub(crate) fn rerank(
+        &self,
+        question: &str,
+        pieces: &[WindowText],
+        settings: &Settings,
+    ) -> Result<Option<RerankTrace>, EngineError> {
+        let own = LocalGenerator::new(self.model, self.interrupted);
+        let light = self.helpers.light.unwrap_or(&own);
+        let relevance = self.helpers.relevance.unwrap_or(self.scorer);
+        let settings = &settings.rerank;
+        Ok(rerank::rerank(
+            light, relevance, question, pieces, settings,
+        )?)
+    }
+}
+
+/// Asks a generator for the answer. Of the best pieces those of one document stand in text order; they bear the
+/// numbers under which they are listed, so that a citation resolves to a piece.
+pub(crate) fn cite(
+    generator: &dyn Generator,
+    question: &str,
+    evidence: &[Citation],
+    settings: &Settings,
+) -> Result<Answered, EngineError> {
+    let asked = Asked {
+        question,
+        task: Task::Question,
+        choices: &[],
+    };
+    let shown = evidence.len().min(settings.answer.evidence);
+    let mut order: Vec<usize> = (0..shown).collect();
+    let first_of = |at: usize| evidence.iter().position(|c| c.id == evidence[at].id);
+    order.sort_by_key(|&at| (first_of(at), evidence[at].start_byte));
+    let passages = order.iter().map(|&at| {
+        let piece = &evidence[at];
+        (at + 1, piece.title.as_str(), piece.quote.as_str())
+    });
+    let messages = prompt::request(&asked, Style::Answer { cite: true }, passages);
+    let mut output = generator.generate(
+        &Request {
+            messages: &messages,
+            most_tokens: settings.answer.most_tokens,
+            sampling: Sampling::greedy(),
+            samples: 1,
+        },
+        &mut |_| {},
+    )?;
+    let text = output.written.pop().map_or(String::new(), |w| w.text);
+    Ok(Answered {
+        cited: citations::resolve(&text, |number| (1..=shown).contains(&number)),
+        cost: output.cost,
+    })
+}
