@@ -229,7 +229,20 @@ impl Reader<'_> {
             },
         };
         let room = samples::room(self.generator, &asked, style, settings.answer_tokens)?;
-        let everything = || whole(&tokens, room, settings.truncate, self.generator.name());
+        let everything = || {
+            let refusal = |total| {
+                // All of the window but the room is question, template, and answer.
+                let limit = self.generator.context_length().unwrap_or(room);
+                let output = settings.answer_tokens;
+                GeneratorError::WindowFull {
+                    model: self.generator.name().to_owned(),
+                    prompt: total + limit.saturating_sub(room).saturating_sub(output),
+                    output,
+                    limit,
+                }
+            };
+            whole(&tokens, room, settings.truncate).map_err(refusal)
+        };
         let mut context = if settings.method == Method::Full {
             everything()?
         } else {
@@ -354,13 +367,9 @@ impl Reader<'_> {
     }
 }
 
-/// Everything in text order; what does not fit is refused, or taken out of the middle.
-fn whole(
-    tokens: &[usize],
-    room: usize,
-    truncate: Truncate,
-    model: &str,
-) -> Result<Context, GeneratorError> {
+/// Everything in text order; what does not fit is refused with the tokens of everything, or taken out of the
+/// middle.
+fn whole(tokens: &[usize], room: usize, truncate: Truncate) -> Result<Context, usize> {
     let total: usize = tokens.iter().sum();
     if total <= room {
         return Ok(Context {
@@ -369,12 +378,7 @@ fn whole(
         });
     }
     if truncate == Truncate::Refuse {
-        return Err(GeneratorError::WindowFull {
-            model: model.to_owned(),
-            prompt: total,
-            output: 0,
-            limit: room,
-        });
+        return Err(total);
     }
     // From both ends in turn, so that as much of the beginning stays as of the end.
     let (mut head, mut tail) = (0, tokens.len());
@@ -410,18 +414,13 @@ mod tests {
     #[test]
     fn the_middle_is_cut_and_counted() {
         let tokens = [10, 20, 30, 40, 50];
-        let all = whole(&tokens, 150, Truncate::Refuse, "m").unwrap();
+        let all = whole(&tokens, 150, Truncate::Refuse).unwrap();
         assert_eq!((all.chunks, all.cut_tokens), (vec![0, 1, 2, 3, 4], 0));
-        assert!(whole(&tokens, 149, Truncate::Refuse, "m").is_err());
-        let cut = whole(&tokens, 100, Truncate::Middle, "m").unwrap();
+        assert_eq!(whole(&tokens, 149, Truncate::Refuse).err(), Some(150));
+        let cut = whole(&tokens, 100, Truncate::Middle).unwrap();
         assert_eq!((cut.chunks, cut.cut_tokens), (vec![0, 1, 4], 70));
-        let nothing = whole(&tokens, 5, Truncate::Middle, "m").unwrap();
+        let nothing = whole(&tokens, 5, Truncate::Middle).unwrap();
         assert_eq!((nothing.chunks, nothing.cut_tokens), (vec![], 150));
-        assert!(
-            whole(&[], 5, Truncate::Refuse, "m")
-                .unwrap()
-                .chunks
-                .is_empty()
-        );
+        assert!(whole(&[], 5, Truncate::Refuse).unwrap().chunks.is_empty());
     }
 }
