@@ -68,6 +68,8 @@ impl Chunk {
             paragraph: u32::try_from(paragraph).unwrap_or(u32::MAX),
             other_occurrences: 0,
             score,
+            metadata: Default::default(),
+            decoded: false,
         }
     }
 }
