@@ -205,7 +205,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     if let Some(writer) = &writer {
         engine = engine.with_generator(writer.as_ref());
     }
-    }
     if flags.active {
         let engine = Some(&engine);
         return active::run(
