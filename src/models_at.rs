@@ -241,7 +241,9 @@ impl ScorerArguments {
         offline: bool,
     ) -> anyhow::Result<Option<Box<dyn WindowScorer + 'm>>> {
         let kind = settings.rerank.relevance;
-        if settings.rerank.method == Rerank::None || kind == settings.windows.scorer {
+        // BM25 stands in the index, and the engine has the window scorer.
+        let there = kind == WindowScorerKind::Bm25 || kind == settings.windows.scorer;
+        if settings.rerank.method == Rerank::None || there {
             return Ok(None);
         }
         Ok(Some(self.scorer(kind, index, model, offline)?))

@@ -10,9 +10,9 @@ use crate::forward_backward::prompt::{self, Asked, Style};
 use crate::forward_backward::rerank::{self, RerankTrace};
 use crate::forward_backward::settings::Task;
 use crate::generator::{Generator, LocalGenerator, Request};
-use crate::scorer::{WindowScorer, WindowText};
+use crate::scorer::{Bm25Scorer, WindowScorer, WindowText};
 use crate::session::Cost;
-use crate::settings::Settings;
+use crate::settings::{Settings, WindowScorerKind};
 
 /// Who reranks the evidence and writes the answer, where it is not the engine's model alone.
 #[derive(Clone, Copy, Default)]
@@ -50,7 +50,8 @@ impl Answered {
 }
 
 impl<'a> Engine<'a> {
-    /// The engine with another scorer of pieces for the reranker than that of windows.
+    /// The engine with another scorer of pieces for the reranker than that of windows, or than BM25 where the
+    /// settings ask for that.
     #[must_use]
     pub fn with_piece_scorer(mut self, relevance: &'a dyn WindowScorer) -> Self {
         self.helpers.relevance = Some(relevance);
@@ -91,7 +92,13 @@ impl<'a> Engine<'a> {
     ) -> Result<Option<RerankTrace>, EngineError> {
         let own = LocalGenerator::new(self.model, self.interrupted);
         let light = self.helpers.light.unwrap_or(&own);
-        let relevance = self.helpers.relevance.unwrap_or(self.scorer);
+        let words = Bm25Scorer::new(self.index.lexical().clone());
+        let relevance: &dyn WindowScorer = match (self.helpers.relevance, settings.rerank.relevance)
+        {
+            (Some(relevance), _) => relevance,
+            (None, WindowScorerKind::Bm25) => &words,
+            (None, _) => self.scorer,
+        };
         let settings = &settings.rerank;
         Ok(rerank::rerank(
             light, relevance, question, pieces, settings,

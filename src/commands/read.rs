@@ -42,7 +42,7 @@ pub struct Arguments {
 pub struct ForwardArguments {
     /// How passages are chosen: by samples (f), by question and samples (fb), by the question in text order
     /// (order) or best first (vanilla), everything (full), everything only where needed (self-route)
-    #[arg(long, value_enum, default_value_t = MethodFlag::F)]
+    #[arg(long, value_enum, default_value_t = MethodFlag::Fb)]
     method: MethodFlag,
     /// What is asked
     #[arg(long, value_enum, default_value_t = TaskFlag::Question)]
@@ -56,9 +56,9 @@ pub struct ForwardArguments {
     /// The cross-encoder of --relevance cross-encoder: a folder with safetensors, or hf:ORG/REPOSITORY
     #[arg(long, value_name = "MODEL")]
     scorer_model: Option<String>,
-    /// Scale the scores for each text to [0, 1] before they are combined
-    #[arg(long)]
-    normalise: bool,
+    /// How scores for different texts are combined: as they are, or each text's scaled to [0, 1]
+    #[arg(long, value_enum, default_value_t = CombinationFlag::Normalised)]
+    combination: CombinationFlag,
     /// η_B: weight of the question, if not the method's own
     #[arg(long, value_name = "η", value_parser = weight)]
     backward_weight: Option<f64>,
@@ -128,6 +128,10 @@ flag!(
     RelevanceFlag => WindowScorerKind { Bm25, Embedding, CrossEncoder }
 );
 flag!(
+    /// See [`Combination`].
+    CombinationFlag => Combination { Raw, Normalised }
+);
+flag!(
     /// See [`SamplePrompt`].
     SamplePromptFlag => SamplePrompt { Answer, Reasoning, Explanation }
 );
@@ -158,11 +162,7 @@ impl ForwardArguments {
             task: self.task.into(),
             chunk_words: self.chunk_words as usize,
             relevance: self.relevance.into(),
-            combination: if self.normalise {
-                Combination::Normalised
-            } else {
-                Combination::Raw
-            },
+            combination: self.combination.into(),
             backward_weight: self.backward_weight,
             forward_weight: self.forward_weight,
             samples: self.samples as usize,

@@ -11,10 +11,12 @@ use crate::settings::WindowScorerKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// By question and samples, η_B = η_F = ½.
-    Fb,
-    /// By the samples alone, η_B = 0 and η_F = 1: the better one in the paper.
+    /// By question and samples, η_B = η_F = ½. The default, since small models are weak readers: what they
+    /// sample alone found less than the question did (`docs/forward-backward.md`).
     #[default]
+    Fb,
+    /// By the samples alone, η_B = 0 and η_F = 1: the better one in the paper, whose light models are sixty
+    /// times as large.
     F,
     /// By the question alone, read in text order (order-preserving RAG, arXiv:2409.01666).
     Order,
