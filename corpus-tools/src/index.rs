@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use fmindex::DocumentId;
+use fmindex::{DeadRows, DocumentId};
 use fmindex::file::FileError;
 use models::tokenizer::{Tokenizer, TokenizerError};
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ use crate::build::joined;
 use crate::canonical::Canonical;
 use crate::citation::Citation;
 use crate::lexical::Lexical;
-use crate::manifest::{MANIFEST_FILE, Manifest, SEGMENTS_FOLDER, TOKENIZER_FILE};
+use crate::manifest::{MANIFEST_FILE, Manifest, SEGMENTS_FOLDER, SegmentEntry, TOKENIZER_FILE};
 use crate::store::{Paragraph, Store, Stored};
 
 /// Why an index cannot be opened, verified or asked.
@@ -279,7 +279,7 @@ impl Index {
         let mut folders = Vec::new();
         for entry in &manifest.segments {
             let path = dir.join(SEGMENTS_FOLDER).join(&entry.name);
-            for file in &entry.files {
+            for file in entry.all_files() {
                 file.check_size(&path)?;
             }
             let segment = fmindex::Segment::open(&path)?;
@@ -311,13 +311,25 @@ impl Index {
                 let what = format!("document {gone} is deleted, but does not exist");
                 return Err(IndexError::Disagree { path, what });
             }
+            let rows = match &entry.dead_rows {
+                Some(file) => Some(DeadRows::open(&path.join(&file.name), &segment)?),
+                None => None,
+            };
+            let marked = rows.as_ref().map_or(0, DeadRows::document_count);
+            if marked as usize != entry.deleted.len() {
+                let what = format!(
+                    "{} documents are deleted, rows are marked of {marked}",
+                    entry.deleted.len()
+                );
+                return Err(IndexError::Disagree { path, what });
+            }
             fm.push(segment);
             stores.push(store);
-            dead.push(entry.deleted.clone());
+            dead.push(rows);
             folders.push((path, entry.deleted.as_slice()));
         }
         let lexical = Lexical::open(&folders, manifest.stemming)?;
-        let fm = fmindex::Index::with_dead_documents(fm, &dead).map_err(|source| {
+        let fm = fmindex::Index::with_dead_rows(fm, dead).map_err(|source| {
             let path = dir.clone();
             IndexError::Segments { path, source }
         })?;
@@ -693,7 +705,7 @@ impl Index {
         }
         let mut all = manifest.tokenizer.file.bytes;
         let mut fm = 0;
-        for file in manifest.segments.iter().flat_map(|entry| &entry.files) {
+        for file in manifest.segments.iter().flat_map(SegmentEntry::all_files) {
             all += file.bytes;
             match file.name.split(['.', '/']).next().unwrap_or_default() {
                 name @ ("documents" | "text" | "names" | "lexical") => add(name, file.bytes),

@@ -86,8 +86,18 @@ pub struct SegmentEntry {
     pub counts: Counts,
     /// Numbers of its deleted documents, ascending.
     pub deleted: Vec<u32>,
+    /// The file of the rows of its deleted documents, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead_rows: Option<FileEntry>,
     /// All its files.
     pub files: Vec<FileEntry>,
+}
+
+impl SegmentEntry {
+    /// Its files, that of the rows of deleted documents included.
+    pub fn all_files(&self) -> impl Iterator<Item = &FileEntry> {
+        self.files.iter().chain(&self.dead_rows)
+    }
 }
 
 /// What all segments of an index have in common.
@@ -213,7 +223,7 @@ impl Manifest {
         let mut names = vec![&manifest.tokenizer.file.name];
         for segment in &manifest.segments {
             names.push(&segment.name);
-            names.extend(segment.files.iter().map(|file| &file.name));
+            names.extend(segment.all_files().map(|file| &file.name));
         }
         if let Some(name) = names.into_iter().find(|name| !is_inside(name)) {
             return Err(damaged(format!("{name:?} is not a name within the index")));

@@ -45,7 +45,7 @@ pub fn verify(dir: &Path, progress: &dyn Progress) -> Result<VerifyReport, Index
     let mut files = vec![(dir.to_owned(), &manifest.tokenizer.file)];
     for entry in &manifest.segments {
         let folder = segments.join(&entry.name);
-        files.extend(entry.files.iter().map(|file| (folder.clone(), file)));
+        files.extend(entry.all_files().map(|file| (folder.clone(), file)));
     }
     let total: u64 = files.iter().map(|(_, file)| file.bytes).sum();
 

@@ -365,6 +365,7 @@ impl Assembly<'_> {
             name: open.name.clone(),
             counts: open.counts,
             deleted: Vec::new(),
+            dead_rows: None,
             files,
         })
     }

@@ -384,7 +384,7 @@ impl BuildReport {
             tokens,
             text_bytes,
         } = manifest.counts;
-        let files = manifest.segments.iter().flat_map(|entry| &entry.files);
+        let files = manifest.segments.iter().flat_map(SegmentEntry::all_files);
         let stage = |name, time: Duration| Stage {
             name,
             seconds: time.as_secs_f64(),

@@ -4,11 +4,13 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use fmindex::DeadRows;
+use fmindex::file::FileError;
 use serde::Serialize;
 
 use crate::build::{BuildError, Folder};
 use crate::index::Index;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, SEGMENTS_FOLDER, describe_file};
 
 /// What a deletion did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -50,14 +52,38 @@ pub fn delete(
         return Ok(report);
     }
     let mut segments = index.manifest().segments.clone();
-    for document in gone {
-        segments[document.segment as usize]
-            .deleted
-            .push(document.document);
-    }
-    for segment in &mut segments {
-        segment.deleted.sort_unstable();
+    let mut replaced = Vec::new();
+    for (number, entry) in segments.iter_mut().enumerate() {
+        let new: Vec<u32> = gone
+            .iter()
+            .filter(|document| document.segment as usize == number)
+            .map(|document| document.document)
+            .collect();
+        if new.is_empty() {
+            continue;
+        }
+        let dir = folder.path().join(SEGMENTS_FOLDER).join(&entry.name);
+        let segment = &index.fm().segments()[number];
+        let before = match &entry.dead_rows {
+            Some(file) => Some(DeadRows::open(&dir.join(&file.name), segment)?),
+            None => None,
+        };
+        let rows = DeadRows::mark(segment, before.as_ref(), &new).map_err(|unknown| {
+            FileError::damaged(&dir, 0, unknown.to_string())
+        })?;
+        entry.deleted.extend(&new);
+        entry.deleted.sort_unstable();
+        // A new name each time: a file that is mapped is never written to.
+        let name = format!("fm.dead-{}", entry.deleted.len());
+        rows.write(&dir.join(&name))?;
+        if let Some(old) = entry.dead_rows.replace(describe_file(&dir, &name)?) {
+            replaced.push(dir.join(old.name));
+        }
     }
     Manifest::new(index.manifest().settings(), segments).write(folder.path())?;
+    for file in replaced {
+        // Readers keep what they have mapped; where the system does not let go of it, it stays unused.
+        let _ = std::fs::remove_file(file);
+    }
     Ok(report)
 }

@@ -7,6 +7,7 @@
 mod alphabet;
 mod bpe;
 mod definition;
+mod memory;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use crate::gguf::Gguf;
 use alphabet::Alphabet;
 use bpe::{Bpe, Start};
 use definition::{Control, Definition, Parts, mentions};
+use memory::Memories;
 use words::Words;
 
 /// An error from reading or writing a tokenizer.
@@ -59,11 +61,6 @@ pub enum TokenizerError {
     Write(#[from] serde_json::Error),
 }
 
-/// Words remembered by one task of a batch.
-const REMEMBERED: usize = 1 << 16;
-/// Longer words are not worth remembering.
-const REMEMBERED_LENGTH: usize = 40;
-
 /// Text in many scripts, whose ids are part of a fingerprint.
 const PROBE: &str = " The café's 1,984 naïve coöperators didn't re-enter Łódź (Poland) at 12:30; \"Ω≈ç√\" \
     Привет, мир! 你好，世界。 こんにちは 안녕하세요 שלום עולם مرحبا بالعالم नमस्ते दुनिया สวัสดีชาวโลก 👩‍🚀🚀 \
@@ -75,6 +72,7 @@ const PROBE: &str = " The café's 1,984 naïve coöperators didn't re-enter Łó
 pub struct Tokenizer {
     bpe: Bpe,
     words: Words,
+    memories: Memories,
     normalizer: Option<NormalizerWrapper>,
     normalizer_json: Value,
     pre_tokenizer_json: Value,
@@ -177,7 +175,7 @@ impl Tokenizer {
         let mut single_bytes = [None; 256];
         let mut by_text: FxHashMap<&str, u32> = FxHashMap::default();
         let mut entries: FxHashMap<Box<[u8]>, u32> = FxHashMap::default();
-        let mut space_inside = false;
+        let mut before_spaces = Box::new([false; 256]);
         for (text, id) in &definition.vocabulary {
             let exact = match definition.start {
                 Start::Bytes => alphabet.bytes_of(text).ok_or_else(|| {
@@ -199,7 +197,9 @@ impl Tokenizer {
             if definition.start == Start::Bytes && exact.len() == 1 {
                 single_bytes[usize::from(exact[0])] = Some(*id);
             }
-            space_inside |= exact.windows(2).any(|two| two[0] != b' ' && two[1] == b' ');
+            for two in exact.windows(2).filter(|two| two[1] == b' ') {
+                before_spaces[usize::from(two[0])] = true;
+            }
             let at = bytes.len() as u32;
             bytes.extend_from_slice(&exact);
             spans[*id as usize] = (at, bytes.len() as u32);
@@ -224,7 +224,7 @@ impl Tokenizer {
                 ))
             })
             .collect();
-        let words = words_of(&definition, space_inside)
+        let words = words_of(&definition, before_spaces)
             .map_err(|e| invalid(format!("its pre-tokenizer: {e}")))?;
         let normalizer =
             normalizer_of(&definition).map_err(|e| invalid(format!("its normalizer: {e}")))?;
@@ -248,6 +248,7 @@ impl Tokenizer {
                 definition.whole_words,
             ),
             words,
+            memories: Memories::default(),
             normalizer,
             normalizer_json: definition.normalizer,
             pre_tokenizer_json: definition.pre_tokenizer,
@@ -351,15 +352,18 @@ impl Tokenizer {
         texts
             .par_iter()
             .with_min_len(16)
-            .map_init(Memory::default, |memory, text| {
-                let mut ids = Vec::with_capacity(text.len() / 3);
-                let normalized = self.normalized(text);
-                self.words
-                    .each(normalized.as_deref().unwrap_or(text), |word| {
-                        memory.encode(&self.bpe, word, &mut ids)
-                    });
-                ids
-            })
+            .map_init(
+                || self.memories.borrow(),
+                |memory, text| {
+                    let mut ids = Vec::with_capacity(text.len() / 3);
+                    let normalized = self.normalized(text);
+                    self.words
+                        .each(normalized.as_deref().unwrap_or(text), |word| {
+                            memory.encode(&self.bpe, word, &mut ids)
+                        });
+                    ids
+                },
+            )
             .collect()
     }
 
@@ -448,30 +452,6 @@ impl Tokenizer {
     }
 }
 
-/// Words seen before by one task of a batch, with their ids.
-#[derive(Default)]
-struct Memory {
-    words: FxHashMap<Box<[u8]>, (u32, u32)>,
-    ids: Vec<u32>,
-}
-
-impl Memory {
-    fn encode(&mut self, bpe: &Bpe, word: &str, out: &mut Vec<u32>) {
-        if let Some(&(from, to)) = self.words.get(word.as_bytes()) {
-            out.extend_from_slice(&self.ids[from as usize..to as usize]);
-            return;
-        }
-        let first = out.len();
-        bpe.encode(word, out);
-        if word.len() <= REMEMBERED_LENGTH && self.words.len() < REMEMBERED {
-            let from = self.ids.len() as u32;
-            self.ids.extend_from_slice(&out[first..]);
-            self.words
-                .insert(word.as_bytes().into(), (from, self.ids.len() as u32));
-        }
-    }
-}
-
 /// The byte of an entry such as `<0x0A>`.
 fn fallback_byte(entry: &str) -> Option<u8> {
     let digits = entry.strip_prefix("<0x")?.strip_suffix('>')?;
@@ -480,12 +460,15 @@ fn fallback_byte(entry: &str) -> Option<u8> {
         .flatten()
 }
 
-fn words_of(definition: &Definition, space_inside: bool) -> Result<Words, serde_json::Error> {
+fn words_of(
+    definition: &Definition,
+    before_spaces: Box<[bool; 256]>,
+) -> Result<Words, serde_json::Error> {
     let step = &definition.pre_tokenizer;
     if definition.start == Start::Characters {
         // Their pre-tokenizers only part words at spaces, which such a vocabulary never crosses.
         return Ok(Words::Spaced {
-            single: !space_inside,
+            before_spaces,
             runs: definition.runs,
         });
     }

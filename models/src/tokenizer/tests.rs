@@ -227,3 +227,19 @@ fn refusals_say_what_was_expected() {
             .contains("not a GGUF")
     );
 }
+
+proptest::proptest! {
+    /// What is remembered of other texts never changes ids.
+    #[test]
+    fn batches_give_the_ids_of_single_texts(
+        texts in proptest::collection::vec("[ a-h0-9.,'>\\n\\t<éß漢字ेด🙂]{0,60}", 0..60),
+    ) {
+        for tokenizer in all() {
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let singly: Vec<_> = texts.iter().map(|text| tokenizer.encode_text(text)).collect();
+            for _ in 0..2 {
+                proptest::prop_assert_eq!(&tokenizer.encode_texts(&texts), &singly);
+            }
+        }
+    }
+}

@@ -3,7 +3,6 @@
 //! The patterns of the families supported are written out by hand, an order of magnitude faster than a backtracking
 //! regular expression; any other pattern of a `tokenizer.json` goes through the `tokenizers` crate.
 
-use std::ops::Range;
 use std::sync::LazyLock;
 
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
@@ -30,9 +29,9 @@ pub(super) enum Words {
     },
     /// SentencePiece-like: no words but those of white space.
     Spaced {
-        /// Whether a single space begins a word; exact where no entry of the vocabulary holds a space inside, and
-        /// lets words be looked up.
-        single: bool,
+        /// The bytes that stand before a space inside of an entry of the vocabulary. After any other byte a space
+        /// begins a word, since no token crosses there; so words are short and can be looked up.
+        before_spaces: Box<[bool; 256]>,
         /// Whether runs of spaces, line breaks or tabs are words of their own.
         runs: bool,
     },
@@ -69,6 +68,22 @@ static CLASSES: LazyLock<Vec<u8>> = LazyLock::new(|| {
     table
 });
 
+/// Classes of ASCII, in the cache at all times.
+static ASCII: [Class; 128] = {
+    let mut table = [Class::Other; 128];
+    let mut byte = 0;
+    while byte < 128 {
+        table[byte] = match byte as u8 {
+            b'\t'..=b'\r' | b' ' => Class::Space,
+            b'a'..=b'z' | b'A'..=b'Z' => Class::Letter,
+            b'0'..=b'9' => Class::Number,
+            _ => Class::Other,
+        };
+        byte += 1;
+    }
+    table
+};
+
 fn class(c: char) -> Class {
     match CLASSES[c as usize] {
         0 => Class::Space,
@@ -86,26 +101,43 @@ struct Cursor<'t> {
 }
 
 impl Cursor<'_> {
+    fn byte(self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
     fn peek(self) -> Option<char> {
         self.text[self.at..].chars().next()
     }
 
-    fn class(self) -> Option<Class> {
-        self.peek().map(class)
-    }
-
-    fn advance(&mut self) {
-        if let Some(c) = self.peek() {
-            self.at += c.len_utf8();
+    /// The class of the character that stands here, and its length in bytes.
+    #[inline]
+    fn look(self) -> Option<(Class, usize)> {
+        let byte = self.byte()?;
+        match ASCII.get(usize::from(byte)) {
+            Some(&class) => Some((class, 1)),
+            None => self.peek().map(|c| (class(c), c.len_utf8())),
         }
     }
 
+    #[inline]
+    fn class(self) -> Option<Class> {
+        self.look().map(|(class, _)| class)
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        if let Some((_, length)) = self.look() {
+            self.at += length;
+        }
+    }
+
+    #[inline]
     fn skip_class(&mut self, wanted: Class, at_most: usize) {
         for _ in 0..at_most {
-            if self.class() != Some(wanted) {
-                break;
+            match self.look() {
+                Some((class, length)) if class == wanted => self.at += length,
+                _ => break,
             }
-            self.advance();
         }
     }
 }
@@ -129,8 +161,8 @@ fn contraction(text: &str, any_case: bool) -> Option<usize> {
     }
 }
 
-/// End of the match of `\s+(?!\S)|\s+` that starts in a run of white space.
-fn spaces_end(text: &str, from: usize) -> usize {
+/// End of the match of `\s+(?!\S)|\s+` that starts in a run of white space; with `digits` a number ends the text.
+fn spaces_end(text: &str, from: usize, digits: bool) -> usize {
     let mut cursor = Cursor { text, at: from };
     let mut last = from;
     while cursor.class() == Some(Class::Space) {
@@ -138,35 +170,49 @@ fn spaces_end(text: &str, from: usize) -> usize {
         cursor.advance();
     }
     // The last space of a run stays with what follows it, unless it is the only one.
-    if cursor.at == text.len() || last == from {
+    let ends = cursor.at == text.len() || (digits && cursor.class() == Some(Class::Number));
+    if ends || last == from {
         cursor.at
     } else {
         last
     }
 }
 
-fn gpt2_end(text: &str, from: usize) -> usize {
-    if let Some(length) = contraction(&text[from..], false) {
+/// End of the match of GPT-2's pattern at `from`. With `digits` every number is a word of its own, and the text
+/// ends before it.
+#[inline]
+fn gpt2_end(text: &str, from: usize, digits: bool) -> usize {
+    let mut cursor = Cursor { text, at: from };
+    let first = cursor.byte();
+    if first == Some(b'\'')
+        && let Some(length) = contraction(&text[from..], false)
+    {
         return from + length;
     }
-    let mut cursor = Cursor { text, at: from };
-    if cursor.peek() == Some(' ') {
-        cursor.advance();
+    if first == Some(b' ') {
+        cursor.at += 1;
     }
-    match cursor.class() {
-        Some(found) if found != Class::Space => {
+    match cursor.look() {
+        Some((Class::Number, length)) if digits => match cursor.at == from {
+            true => from + length,
+            false => spaces_end(text, from, digits),
+        },
+        Some((found, length)) if found != Class::Space => {
+            cursor.at += length;
             cursor.skip_class(found, usize::MAX);
             cursor.at
         }
-        _ => spaces_end(text, from),
+        _ => spaces_end(text, from, digits),
     }
 }
 
 fn grouped_end(text: &str, from: usize, digits: usize) -> usize {
-    if let Some(length) = contraction(&text[from..], true) {
+    let start = Cursor { text, at: from };
+    if start.byte() == Some(b'\'')
+        && let Some(length) = contraction(&text[from..], true)
+    {
         return from + length;
     }
-    let start = Cursor { text, at: from };
     let (Some(first), Some(first_class)) = (start.peek(), start.class()) else {
         return text.len();
     };
@@ -206,12 +252,13 @@ fn grouped_end(text: &str, from: usize, digits: usize) -> usize {
             line_end = Some(run.at);
         }
     }
-    line_end.unwrap_or_else(|| spaces_end(text, from))
+    line_end.unwrap_or_else(|| spaces_end(text, from, false))
 }
 
-/// End of the piece that starts at `from`: with `single` at the next space that follows something else; with `runs`
-/// around two spaces or more, and around line breaks and tabs.
-fn spaced_end(bytes: &[u8], from: usize, single: bool, runs: bool) -> usize {
+/// End of the piece that starts at `from`: at the next space that follows a byte which no token holds before a space;
+/// with `runs` around two spaces or more, and around line breaks and tabs.
+fn spaced_end(bytes: &[u8], from: usize, before_spaces: &[bool; 256], runs: bool) -> usize {
+    let parts = |before: u8| before != b' ' && !before_spaces[usize::from(before)];
     let run = |at: usize| {
         let same = bytes[at..].iter().take_while(|&&b| b == bytes[at]).count();
         let alone = matches!(bytes[at], b'\n' | b'\t') || (bytes[at] == b' ' && same > 1);
@@ -219,7 +266,11 @@ fn spaced_end(bytes: &[u8], from: usize, single: bool, runs: bool) -> usize {
     };
     match run(from) {
         0 => (from + 1..bytes.len())
-            .find(|&i| (single && bytes[i] == b' ' && bytes[i - 1] != b' ') || run(i) > 0)
+            .find(|&i| match bytes[i] {
+                b' ' => parts(bytes[i - 1]) || run(i) > 0,
+                b'\n' | b'\t' => runs,
+                _ => false,
+            })
             .unwrap_or(bytes.len()),
         same => from + same,
     }
@@ -228,37 +279,25 @@ fn spaced_end(bytes: &[u8], from: usize, single: bool, runs: bool) -> usize {
 impl Words {
     /// Calls `word` with each word of `text`, in order; together they are the text.
     pub(super) fn each<'t>(&self, text: &'t str, mut word: impl FnMut(&'t str)) {
-        let mut scan = |range: Range<usize>, end: &dyn Fn(&str, usize) -> usize| {
-            let part = &text[range];
+        let mut scan = |end: &dyn Fn(usize) -> usize| {
             let mut from = 0;
-            while from < part.len() {
-                let to = end(part, from);
-                word(&part[from..to]);
+            while from < text.len() {
+                let to = end(from);
+                word(&text[from..to]);
                 from = to;
             }
         };
         match self {
-            Self::Gpt2 => scan(0..text.len(), &gpt2_end),
-            Self::DigitsThenGpt2 => {
-                let mut from = 0;
-                for (at, c) in text.char_indices() {
-                    if class(c) == Class::Number {
-                        scan(from..at, &gpt2_end);
-                        scan(at..at + c.len_utf8(), &|part, _| part.len());
-                        from = at + c.len_utf8();
-                    }
-                }
-                scan(from..text.len(), &gpt2_end);
+            Self::Gpt2 => scan(&|from| gpt2_end(text, from, false)),
+            Self::DigitsThenGpt2 => scan(&|from| gpt2_end(text, from, true)),
+            Self::Grouped { digits } => scan(&|from| grouped_end(text, from, *digits)),
+            Self::Spaced {
+                before_spaces,
+                runs,
+            } => {
+                scan(&|from| spaced_end(text.as_bytes(), from, before_spaces, *runs));
             }
-            Self::Grouped { digits } => scan(0..text.len(), &|part, from| {
-                grouped_end(part, from, *digits)
-            }),
-            Self::Spaced { single, runs } => {
-                scan(0..text.len(), &|part, from| {
-                    spaced_end(part.as_bytes(), from, *single, *runs)
-                });
-            }
-            Self::Whole => scan(0..text.len(), &|part, _| part.len()),
+            Self::Whole => scan(&|_| text.len()),
             Self::Other(pattern) => {
                 let mut split = PreTokenizedString::from(text);
                 match pattern.pre_tokenize(&mut split) {
@@ -327,11 +366,11 @@ mod tests {
         }
         for words in [
             Words::Spaced {
-                single: true,
+                before_spaces: Box::new([false; 256]),
                 runs: false,
             },
             Words::Spaced {
-                single: true,
+                before_spaces: Box::new([false; 256]),
                 runs: true,
             },
             Words::Whole,
@@ -379,7 +418,7 @@ mod tests {
         assert_eq!(
             split(
                 &Words::Spaced {
-                    single: true,
+                    before_spaces: Box::new([false; 256]),
                     runs: false
                 },
                 " a  b c"
@@ -391,7 +430,7 @@ mod tests {
     #[test]
     fn runs_are_words_of_their_own() {
         let words = Words::Spaced {
-            single: true,
+            before_spaces: Box::new([false; 256]),
             runs: true,
         };
         assert_eq!(
@@ -408,7 +447,7 @@ mod tests {
 
         #[test]
         fn any_text_is_split_without_loss(text in any::<String>()) {
-            for words in [Words::Gpt2, Words::DigitsThenGpt2, Words::Grouped { digits: 3 }, Words::Spaced { single: true, runs: true }] {
+            for words in [Words::Gpt2, Words::DigitsThenGpt2, Words::Grouped { digits: 3 }, Words::Spaced { before_spaces: Box::new([false; 256]), runs: true }] {
                 prop_assert_eq!(split(&words, &text).concat(), text.clone());
             }
         }
