@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use fmindex::{DeadRows, DocumentId};
 use fmindex::file::FileError;
+use fmindex::{DeadRows, DocumentId};
 use models::tokenizer::{Tokenizer, TokenizerError};
 use serde_json::{Map, Value};
 

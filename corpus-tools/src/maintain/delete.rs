@@ -68,9 +68,8 @@ pub fn delete(
             Some(file) => Some(DeadRows::open(&dir.join(&file.name), segment)?),
             None => None,
         };
-        let rows = DeadRows::mark(segment, before.as_ref(), &new).map_err(|unknown| {
-            FileError::damaged(&dir, 0, unknown.to_string())
-        })?;
+        let rows = DeadRows::mark(segment, before.as_ref(), &new)
+            .map_err(|unknown| FileError::damaged(&dir, 0, unknown.to_string()))?;
         entry.deleted.extend(&new);
         entry.deleted.sort_unstable();
         // A new name each time: a file that is mapped is never written to.
