@@ -168,7 +168,7 @@ fn an_index_through_its_life() {
     verbatim(&search).ended(1);
     let none = path("none.index");
     verbatim(&["index", "delete", "--index", &none, "1"]).refused(&["no such folder"]);
-    verbatim(&["index", "delete", "--index", &index]).refused(&["--ids"]);
+    verbatim(&["index", "delete", "--index", &index]).refused(&["<ID>"]);
 }
 
 #[test]
