@@ -520,6 +520,23 @@ impl Index {
         &self,
         id: &str,
     ) -> Result<Option<(DocumentId, Range<u32>)>, IndexError> {
+        if let Some(found) = self.find_passage(id)? {
+            return Ok(Some(found));
+        }
+        match self.document_by_external_id(id)? {
+            Some(document) => {
+                let count = self.paragraphs(document)?.len() as u32;
+                Ok(Some((document, 1..count.max(1))))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Where the grouped passage with this external id stands: a live document, and its paragraphs.
+    ///
+    /// # Errors
+    /// A segment is damaged.
+    pub fn find_passage(&self, id: &str) -> Result<Option<(DocumentId, Range<u32>)>, IndexError> {
         for (segment, store) in self.inner.stores.iter().enumerate() {
             if let Some((document, paragraphs)) = store.find_passage(id)? {
                 let segment = segment as u32;
@@ -529,13 +546,7 @@ impl Index {
                 }
             }
         }
-        match self.document_by_external_id(id)? {
-            Some(document) => {
-                let count = self.paragraphs(document)?.len() as u32;
-                Ok(Some((document, 1..count.max(1))))
-            }
-            None => Ok(None),
-        }
+        Ok(None)
     }
 
     /// The live documents with exactly this title, or with this alternative title: pages to which a

@@ -45,6 +45,7 @@ pub mod reader;
 pub mod runs;
 pub mod store;
 pub mod verify;
+pub mod wikitext;
 
 pub use build::{BuildError, BuildOptions, BuildReport, build};
 pub use citation::Citation;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use corpus_tools::build::{BuildOptions, BuildReport, build};
 use corpus_tools::maintain::{self, ExportError, MergeOptions};
-use corpus_tools::reader::Input;
+use corpus_tools::reader::{GroupBy, Input};
 use corpus_tools::store::Stored;
 use corpus_tools::{Index, IndexError};
 use fmindex::Profile;
@@ -55,7 +55,8 @@ pub enum Command {
 /// Arguments of `verbatim index build`.
 #[derive(Debug, clap::Args)]
 pub struct BuildArguments {
-    /// Corpora: JSON Lines {"id","title","text"}, plain, gzip, Zstandard or bzip2; `-` for standard input
+    /// Corpora: JSON Lines {"id","title","text"}, MediaWiki dumps, tables of id, title and text, Parquet,
+    /// plain, gzip, Zstandard or bzip2, all told by content; folders of .txt, .md and .html; `-` for standard input
     #[arg(required = true, value_name = "CORPUS")]
     corpora: Vec<PathBuf>,
     /// Model whose tokenizer the index is for: a short name, a local file or folder, or hf:ORG/REPOSITORY
@@ -69,6 +70,9 @@ pub struct BuildArguments {
     /// End at the first bad record instead of leaving it out
     #[arg(long)]
     strict: bool,
+    /// Make one document of the passages with the same title; each paragraph keeps its passage's id
+    #[arg(long, value_name = "FIELD")]
+    group_by: Option<GroupField>,
     /// Sampling: small, or fast for a larger index that locates faster
     #[arg(long, default_value_t = Profile::default())]
     profile: Profile,
@@ -109,6 +113,9 @@ pub struct AddArguments {
     /// End at the first bad record instead of leaving it out
     #[arg(long)]
     strict: bool,
+    /// Make one document of the passages with the same title; each paragraph keeps its passage's id
+    #[arg(long, value_name = "FIELD")]
+    group_by: Option<GroupField>,
     /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
@@ -142,6 +149,21 @@ pub struct MergeArguments {
     /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// What makes one document of several passages.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum GroupField {
+    /// Their title
+    Title,
+}
+
+impl From<GroupField> for GroupBy {
+    fn from(field: GroupField) -> Self {
+        match field {
+            GroupField::Title => Self::Title,
+        }
+    }
 }
 
 /// Bytes from a number with an optional suffix K, M, G or T (powers of 1024).
@@ -183,8 +205,10 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
             options.memory = arguments.resources.memory;
             options.jobs = arguments.resources.jobs;
             options.strict = arguments.strict;
+            options.read.group_by = arguments.group_by.map(GroupBy::from);
             options.profile = arguments.profile;
             options.store = arguments.store;
+            options.read.group_by = arguments.group_by.map(GroupBy::from);
             let report = build_and_report(&options)?;
             if arguments.json {
                 terminal::print_json(&report)?;
@@ -226,6 +250,9 @@ fn say_report(report: &BuildReport) {
             "left out: {} records in all",
             report.skipped_count
         ));
+    }
+    for (kind, count) in &report.left_out {
+        terminal::say(&format!("left out on purpose: {count} {kind}"));
     }
     terminal::say(&format!(
         "{} documents, {} paragraphs, {} tokens in {} segments; {:.1} MB of text in {:.1} MB of index; {:.1} s ({})",

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use fmindex::Progress;
 use fmindex::file::FileError;
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
 use super::journal::{Journal, Position, part_folder};
 use super::part::{Part, PartWriter};
@@ -80,6 +80,7 @@ impl Gathering<'_> {
         }
         self.close_part(None)?;
         self.check_unique()?;
+        self.journal.left_out = self.reader.left_out();
         self.journal.gathered = true;
         self.journal.write(self.index)?;
         Ok(true)
@@ -114,9 +115,9 @@ impl Gathering<'_> {
         for number in self.journal.used_parts..self.journal.parts {
             let part = Part::open(&part_folder(self.index, number))?;
             for document in 0..part.store.documents() {
-                self.seen.insert(part.store.id(document)?);
+                self.seen.insert(part.store.id(document)?, Kind::Document);
                 for passage in part.store.passages(document)? {
-                    self.seen.insert(&passage.id);
+                    self.seen.insert(&passage.id, Kind::Passage);
                 }
             }
         }
@@ -187,20 +188,27 @@ impl Gathering<'_> {
 
     fn push(&mut self, document: &Prepared) -> Result<(), BuildError> {
         let record = &document.record;
-        let passages = record.parts.iter().map(|part| (&part.id, &part.place));
-        let passages = passages.filter(|(id, _)| **id != record.id);
-        for (id, place) in std::iter::once((&record.id, &record.place)).chain(passages) {
-            if let Some(base) = self.base
-                && base.find_external_id(id)?.is_some()
-            {
+        // The title of a page, which is the id of its document, may be the id of a passage elsewhere.
+        let document_id = (&record.id, &record.place, Kind::Document);
+        let passages = record
+            .parts
+            .iter()
+            .map(|part| (&part.id, &part.place, Kind::Passage));
+        for (id, place, kind) in std::iter::once(document_id).chain(passages) {
+            let in_base = match (self.base, kind) {
+                (None, _) => false,
+                (Some(base), Kind::Document) => base.document_by_external_id(id)?.is_some(),
+                (Some(base), Kind::Passage) => base.find_passage(id)?.is_some(),
+            };
+            if in_base {
                 return Err(BuildError::DuplicateId {
                     id: id.clone(),
                     first: "in the index".to_owned(),
                     second: place.clone(),
                 });
             }
-            if self.seen.insert(id) {
-                return Err(self.duplicate(id, place.clone())?);
+            if self.seen.insert(id, kind) {
+                return Err(self.duplicate(id, kind, place.clone())?);
             }
         }
         let open = match &mut self.open {
@@ -214,12 +222,18 @@ impl Gathering<'_> {
     }
 
     /// The error of an id that was seen before.
-    fn duplicate(&self, id: &str, second: Place) -> Result<BuildError, FileError> {
-        let mut first = self.open.as_ref().and_then(|open| open.place_of(id));
+    fn duplicate(&self, id: &str, kind: Kind, second: Place) -> Result<BuildError, FileError> {
+        let mut first = self.open.as_ref().and_then(|open| match kind {
+            Kind::Document => open.place_of(id),
+            Kind::Passage => open.place_of_passage(id),
+        });
         for number in self.journal.used_parts..self.journal.parts {
             let part = Part::open(&part_folder(self.index, number))?;
-            let passage = part.store.find_passage(id)?.map(|found| found.0);
-            if let Some(document) = part.store.find(id)?.or(passage) {
+            let found = match kind {
+                Kind::Document => part.store.find(id)?,
+                Kind::Passage => part.store.find_passage(id)?.map(|found| found.0),
+            };
+            if let Some(document) = found {
                 first = Some(part.place(document)?);
                 break;
             }
@@ -299,6 +313,13 @@ impl Gathering<'_> {
     }
 }
 
+/// What an id is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Document,
+    Passage,
+}
+
 /// Ids that were seen, as 128-bit hashes, as long as there is memory for them.
 pub(super) struct Seen {
     hashes: HashSet<[u32; 4]>,
@@ -335,7 +356,7 @@ impl Seen {
     }
 
     /// Whether `id` was seen before, as far as that is known.
-    fn insert(&mut self, id: &str) -> bool {
+    fn insert(&mut self, id: &str, kind: Kind) -> bool {
         if !self.complete {
             return false;
         }
@@ -344,7 +365,7 @@ impl Seen {
             self.forget();
             return false;
         }
-        let hash = xxh3_128(id.as_bytes());
+        let hash = xxh3_128_with_seed(id.as_bytes(), kind as u64);
         let words = [0, 32, 64, 96].map(|shift| (hash >> shift) as u32);
         !self.hashes.insert(words)
     }

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::Skipped;
 use crate::manifest::{Counts, SegmentEntry, WORK_FOLDER, write_renamed};
-use crate::reader::{Input, Record};
+use crate::reader::{Input, LeftOut, Record};
 
 const JOURNAL_FILE: &str = "journal.json";
 pub(super) const PARTS_FOLDER: &str = "parts";
@@ -132,6 +132,9 @@ pub(crate) struct Journal {
     /// Whether all inputs are read.
     pub(super) gathered: bool,
     pub(super) skipped: Skipped,
+    /// What was left out on purpose, once all inputs are read.
+    #[serde(default)]
+    pub(super) left_out: LeftOut,
     /// Finished segments.
     pub segments: Vec<SegmentEntry>,
     /// Where the next segment begins.
@@ -156,6 +159,7 @@ impl Journal {
             text_bytes: 0,
             gathered: false,
             skipped: Skipped::default(),
+            left_out: LeftOut::new(),
             segments: Vec::new(),
             next: Cursor::default(),
             open: None,
@@ -223,6 +227,7 @@ impl Journal {
             text_bytes: 0,
             gathered: false,
             skipped: Skipped::default(),
+            left_out: LeftOut::new(),
             segments: Vec::new(),
             next: Cursor::default(),
             open: None,

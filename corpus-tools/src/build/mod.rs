@@ -27,7 +27,7 @@ use crate::manifest::{
     Counts, Manifest, SEGMENTS_FOLDER, SegmentEntry, Settings, TOKENIZER_FILE, TokenizerEntry,
     describe_file, write_renamed,
 };
-use crate::reader::{BadRecord, Input, Place, ReadError, ReadOptions, Reader};
+use crate::reader::{BadRecord, Input, LeftOut, Place, ReadError, ReadOptions, Reader};
 use crate::store::Stored;
 
 pub(crate) use assemble::{Assembly, Documents, Source};
@@ -129,6 +129,8 @@ pub struct BuildReport {
     pub skipped_count: u64,
     /// The first thousand of them.
     pub skipped: Vec<BadRecord>,
+    /// What was left out on purpose, by kind: redirects, pages of other namespaces or content models.
+    pub left_out: LeftOut,
     /// What became of an earlier run that was not finished, in words.
     pub notes: Vec<String>,
 }
@@ -588,6 +590,11 @@ impl<'a> Work<'a> {
             let most = memory.saturating_sub(FIXED_MEMORY) / 8 + (1 << 20);
             read.longest_line = read.longest_line.min(most as usize);
         }
+        if read.threads == 0 {
+            read.threads = options.jobs;
+        }
+        // Where there is room for an index, there is room for its passages.
+        read.temporary.get_or_insert_with(|| self.dir.clone());
         let reader = Reader::with_options(options.corpora.clone(), read);
         let space = Space::check_before(&self.dir, reader.total_bytes())?;
         let memory = self.limits.fm.memory.map_or(u64::MAX, |memory| memory / 2);
@@ -693,6 +700,7 @@ impl<'a> Work<'a> {
         let mut report = BuildReport::of(&manifest, &self.times);
         report.skipped_count = self.journal.skipped.count;
         report.skipped = std::mem::take(&mut self.journal.skipped.listed);
+        report.left_out = std::mem::take(&mut self.journal.left_out);
         report.notes = std::mem::take(&mut self.notes);
         Ok(report)
     }

@@ -32,6 +32,8 @@ pub(super) struct PartWriter {
     files: Vec<u32>,
     names: Vec<Arc<str>>,
     ids: Vec<Box<str>>,
+    /// The ids of grouped passages and where they stand.
+    passages: Vec<(Box<str>, Place)>,
 }
 
 impl PartWriter {
@@ -51,6 +53,7 @@ impl PartWriter {
             files: Vec::new(),
             names: Vec::new(),
             ids: Vec::new(),
+            passages: Vec::new(),
         })
     }
 
@@ -65,6 +68,10 @@ impl PartWriter {
         self.files.push(self.names.len() as u32 - 1);
         self.lines.push(place.line);
         self.ids.push(document.record.id.as_str().into());
+        for part in &document.record.parts {
+            self.passages
+                .push((part.id.as_str().into(), part.place.clone()));
+        }
         for redirect in &document.record.redirects {
             self.store.redirect(redirect.clone());
         }
@@ -101,6 +108,12 @@ impl PartWriter {
             file: Arc::clone(&self.names[self.files[at] as usize]),
             line: self.lines[at],
         })
+    }
+
+    /// Where the grouped passage with this id stands in its input.
+    pub fn place_of_passage(&self, id: &str) -> Option<Place> {
+        let found = self.passages.iter().find(|(other, _)| &**other == id)?;
+        Some(found.1.clone())
     }
 
     /// Writes all files.

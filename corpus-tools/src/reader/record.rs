@@ -10,7 +10,7 @@ use super::{Place, Record};
 /// `wikipedia_title`, which may be missing; `text`, a string or a list of paragraphs (KILT), or
 /// `contents` with the title in quotes on its first line (FlashRAG).
 pub(super) fn from_json(line: &str, place: &Place) -> Result<Record, String> {
-    let mut fields: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
+    let fields: Map<String, Value> = serde_json::from_str(line).map_err(|error| {
         if error.is_data() {
             "not a JSON object".to_owned()
         } else {
@@ -24,6 +24,11 @@ pub(super) fn from_json(line: &str, place: &Place) -> Result<Record, String> {
             )
         }
     })?;
+    from_fields(fields, place)
+}
+
+/// Takes the fields of a record; what is not known by name is metadata.
+pub(super) fn from_fields(mut fields: Map<String, Value>, place: &Place) -> Result<Record, String> {
     let id = match take(&mut fields, &["id", "_id", "wikipedia_id"]) {
         None => return Err("the field \"id\" is missing".into()),
         Some((_, Value::String(id))) if id.is_empty() => {
