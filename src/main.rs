@@ -6,6 +6,7 @@ mod generator_at;
 mod interrupt;
 mod models_at;
 mod progress;
+mod settings_file;
 mod terminal;
 
 use std::process::ExitCode;

@@ -35,7 +35,7 @@ pub struct Piece {
 pub struct EvidenceWriter<'a> {
     candidates: Vec<Candidate>,
     windows: Vec<Window>,
-    /// Windows that were the current one already.
+    /// Windows in which there is nothing left to quote.
     taken: Vec<bool>,
     /// Pieces written from each candidate.
     pieces: Vec<u32>,
@@ -93,7 +93,7 @@ impl<'a> EvidenceWriter<'a> {
         &self.windows
     }
 
-    /// The relevance of a candidate's best window that was not taken; `None` if there is none, or if
+    /// The relevance of a candidate's best open window; `None` if there is none, or if
     /// something of the candidate was quoted.
     pub fn best_relevance(&self, member: u32) -> Option<f32> {
         if self
@@ -110,7 +110,7 @@ impl<'a> EvidenceWriter<'a> {
             .reduce(f32::max)
     }
 
-    /// Adds `bonus` to the windows of a candidate that were not taken yet, and scales all again.
+    /// Adds `bonus` to the open windows of a candidate, and scales all again.
     pub fn raise(&mut self, member: u32, bonus: f32) {
         for (window, taken) in self.windows.iter_mut().zip(&self.taken) {
             if window.member == member && !taken {
@@ -120,7 +120,7 @@ impl<'a> EvidenceWriter<'a> {
         windows::scale(&mut self.windows);
     }
 
-    /// The best window that was not taken, its document's earlier pieces counting against it.
+    /// The best window that is open, its document's earlier pieces counting against it.
     fn best_window(&self) -> Option<usize> {
         let value = |at: usize| {
             let window = &self.windows[at];
@@ -135,12 +135,14 @@ impl<'a> EvidenceWriter<'a> {
         })
     }
 
-    /// Moves to the best window that was not taken and still has a place to begin, and returns where;
-    /// `None` at the end. Call [`EvidenceWriter::write`] with it.
+    /// Moves to the best window that still has a place to begin, and returns where; `None` at the end. A window
+    /// of which a part was quoted stays open for the rest. Call [`EvidenceWriter::write`] with it.
     pub fn next_opening(&mut self) -> Option<Opening> {
         while let Some(number) = self.best_window() {
-            self.taken[number] = true;
             let mut starts = self.starts(&self.windows[number]);
+            if starts.is_empty() {
+                self.taken[number] = true;
+            }
             if self.settings.beginning == Beginning::First {
                 starts.truncate(1);
             }
@@ -155,8 +157,8 @@ impl<'a> EvidenceWriter<'a> {
     }
 
     /// Where a piece for `window` may begin: in the first fifth of the window, at sentence starts under
-    /// sentence alignment; if there is none, at the start of the sentence that holds the window's start.
-    /// Never in a title, never where a piece began before.
+    /// sentence alignment; if there is none, at the start of the sentence that holds the window's start; if
+    /// that was quoted, at the first start in the window that was not. Never in a title.
     fn starts(&self, window: &Window) -> Vec<u32> {
         let Some(candidate) = self.candidates.get(window.member as usize) else {
             return Vec::new();
@@ -174,7 +176,7 @@ impl<'a> EvidenceWriter<'a> {
                 let holding = sentences
                     .partition_point(|&start| start <= window.start)
                     .checked_sub(1);
-                let starts = if inside.is_empty() {
+                let opening = if inside.is_empty() {
                     // A window that begins in the title: the first sentence after it, if the window reaches it.
                     let at = holding.unwrap_or(0);
                     sentences
@@ -186,7 +188,16 @@ impl<'a> EvidenceWriter<'a> {
                 } else {
                     inside
                 };
-                starts.into_iter().filter(fresh).collect()
+                let mut starts: Vec<u32> = opening.into_iter().filter(fresh).collect();
+                if starts.is_empty() {
+                    // The beginning was quoted: what is left of the window.
+                    let rest = sentences
+                        .iter()
+                        .copied()
+                        .filter(|start| (window.start..window.end).contains(start));
+                    starts.extend(rest.filter(fresh).take(1));
+                }
+                starts
             }
             Alignment::Window => {
                 let evidence = |at: &u32| {
@@ -308,6 +319,9 @@ impl<'a> EvidenceWriter<'a> {
     /// Positions at which the same tokens count as the same piece; what was quoted before is no such place.
     fn aligned(&self, members: &[u32], first: &[SetPosition]) -> HashSet<SetPosition> {
         let mut aligned: HashSet<SetPosition> = first.iter().copied().collect();
+        if self.settings.scope == Scope::Place {
+            return aligned;
+        }
         for (slot, &member) in members.iter().enumerate() {
             let candidate = &self.candidates[member as usize];
             let mut add = |start: u32| {

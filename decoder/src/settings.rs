@@ -226,8 +226,11 @@ pub enum Beginning {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// The document of the current window.
+    /// Where it begins, so that the model decides only where it ends: a small model that is let choose among the
+    /// sentences of a document that begin with the same words leaves the window it was to quote.
     #[default]
+    Place,
+    /// The document of the current window.
     Document,
     /// All candidates.
     Candidates,
@@ -273,7 +276,7 @@ impl Default for EvidenceSettings {
             most_tokens: 224,
             repeat: 0.2,
             lambda: 4.0,
-            scope: Scope::Document,
+            scope: Scope::Place,
         }
     }
 }

@@ -169,6 +169,8 @@ fn plainly(
             for at in 0..tokens.len() as u32 {
                 let possible = if piece.is_empty() {
                     other == member && starts.contains(&at)
+                } else if settings.scope == Scope::Place {
+                    starts.contains(&at)
                 } else {
                     begins(other, at)
                 };
@@ -244,7 +246,7 @@ proptest! {
         close_from in 1usize..30,
         most_tokens in 5usize..80,
         lambda in prop::sample::select(vec![0.0f32, 1.0, 5.0]),
-        everywhere in any::<bool>(),
+        scope in prop::sample::select(vec![Scope::Place, Scope::Document, Scope::Candidates]),
         sentences in any::<bool>(),
         model_begins in any::<bool>(),
         cover in any::<bool>(),
@@ -276,7 +278,7 @@ proptest! {
             close_from: Some(close_from),
             cover,
             beginning: if model_begins { Beginning::Model } else { Beginning::First },
-            scope: if everywhere { Scope::Candidates } else { Scope::Document },
+            scope,
             alignment: if sentences { Alignment::Sentence } else { Alignment::Window },
             ..Default::default()
         };
@@ -304,7 +306,8 @@ proptest! {
             session.push(&[CLOSE]);
             pieces += 1;
         }
-        prop_assert!(pieces <= windows.len());
+        let places: usize = candidates.iter().map(|candidate| candidate.tokens().len()).sum();
+        prop_assert!(pieces <= places);
         // A pass for every choice at the most, never one for a forced token.
         let cost = session.cost();
         prop_assert_eq!(cost.passes, session.source().passes.get());

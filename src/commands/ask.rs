@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use corpus_tools::Index;
+use corpus_tools::{Citation, Index};
 use decoder::forward_backward::rerank::Rerank;
 use decoder::settings::{Scope, WindowScorerKind};
 use decoder::{Answer, Engine, EngineError, Settings};
@@ -12,6 +12,7 @@ use crate::batch::Batch;
 use crate::commands::active::{self, ActiveArguments, Asked};
 use crate::generator_at::{self, GeneratorArguments};
 use crate::models_at::{self, ModelArguments, ScorerArguments};
+use crate::settings_file::Changes;
 use crate::{Outcome, interrupt, terminal};
 
 /// Arguments of `verbatim ask`.
@@ -52,6 +53,12 @@ pub struct Arguments {
 /// Flags that change what the engine computes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct EngineArguments {
+    /// Settings from a TOML file; flags go before it
+    #[arg(long, value_name = "FILE", value_parser = Changes::from_file)]
+    settings: Option<Changes>,
+    /// One setting, such as evidence.close_from=64; goes before all else, may stand several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Changes::from_pair)]
+    set: Vec<Changes>,
     /// What scores windows against the question: bm25, embedding, cross-encoder or likelihood
     #[arg(long, value_name = "SCORER", value_parser = scorer_kind)]
     window_scorer: Option<WindowScorerKind>,
@@ -61,7 +68,7 @@ pub struct EngineArguments {
     /// How strongly the relevance of the windows ahead steers the evidence; 0 switches it off
     #[arg(long, value_name = "λ", value_parser = lambda, allow_negative_numbers = true)]
     lambda: Option<f32>,
-    /// Where a piece of evidence may stand: document or candidates
+    /// Where a piece of evidence may stand: place (where its window begins), document or candidates
     #[arg(long, value_name = "SCOPE", value_parser = scope)]
     scope: Option<Scope>,
     /// Rerank the evidence by what a light model samples after reading it (f), and by the question too (fb)
@@ -116,16 +123,24 @@ fn lambda(text: &str) -> Result<f32, String> {
 
 fn scope(name: &str) -> Result<Scope, String> {
     match name {
+        "place" => Ok(Scope::Place),
         "document" => Ok(Scope::Document),
         "candidates" => Ok(Scope::Candidates),
-        _ => Err("expected document or candidates".into()),
+        _ => Err("expected place, document or candidates".into()),
     }
 }
 
 impl EngineArguments {
-    /// The default settings with what the flags change.
+    /// The default settings with what file and flags change.
     pub fn settings(&self) -> Settings {
-        let mut settings = Settings::default();
+        // Changes were checked when they were read.
+        let changed = |settings: Settings, changes: &Changes| {
+            changes.apply(settings.clone()).unwrap_or(settings)
+        };
+        let mut settings = self
+            .settings
+            .iter()
+            .fold(Settings::default(), changed);
         if let Some(scorer) = self.window_scorer {
             settings.windows.scorer = scorer;
             if scorer == WindowScorerKind::Likelihood {
@@ -156,7 +171,7 @@ impl EngineArguments {
         if self.no_answer {
             settings.answer.most_tokens = 0;
         }
-        settings
+        self.set.iter().fold(settings, changed)
     }
 }
 
@@ -225,7 +240,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     if arguments.json {
         terminal::print_json(&answer)?;
     } else {
-        print_answer(&answer)?;
+        print_answer_from(&answer, Some(&index))?;
     }
     Ok(if answer.evidence.is_empty() {
         Outcome::NothingFound
@@ -252,7 +267,16 @@ fn question(given: &str) -> anyhow::Result<String> {
 /// # Errors
 /// Standard output cannot be written.
 pub fn print_answer(answer: &Answer) -> anyhow::Result<()> {
-    let (bold, faint, plain) = if terminal::colour() {
+    print_answer_from(answer, None)
+}
+
+/// As [`print_answer`]; a quote that begins or ends inside a sentence is shown in it.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn print_answer_from(answer: &Answer, index: Option<&Index>) -> anyhow::Result<()> {
+    let colour = terminal::colour();
+    let (bold, faint, plain) = if colour {
         ("\x1b[1m", "\x1b[2m", "\x1b[0m")
     } else {
         ("", "", "")
@@ -280,10 +304,19 @@ pub fn print_answer(answer: &Answer) -> anyhow::Result<()> {
             1 => ", and in 1 other place".to_owned(),
             count => format!(", and in {count} other places"),
         };
+        let (before, after) = index
+            .and_then(|index| rest_of_sentence(index, citation))
+            .unwrap_or_default();
+        let quote = terminal::harmless_line(&citation.quote);
+        let quote = match colour {
+            true => emphasised(&quote, &terminal::harmless_line(&answer.answer)),
+            false => quote,
+        };
         terminal::print(&format!(
-            "{}. “{}”\n   {faint}{} [{}, bytes {}–{}{others}]{plain}",
+            "{}. {faint}{}{plain}“{quote}”{faint}{}{plain}\n   {faint}{} [{}, bytes {}–{}{others}]{plain}",
             number + 1,
-            terminal::harmless_line(&citation.quote),
+            terminal::harmless_line(&before),
+            terminal::harmless_line(&after),
             terminal::harmless_line(&citation.title),
             terminal::harmless_line(&citation.id),
             citation.start_byte,
@@ -291,4 +324,62 @@ pub fn print_answer(answer: &Answer) -> anyhow::Result<()> {
         ))?;
     }
     Ok(())
+}
+
+/// What of the first and the last sentence of a quote stands outside of it; `None` if the text is not to be had.
+fn rest_of_sentence(index: &Index, citation: &Citation) -> Option<(String, String)> {
+    let document = index.document_by_external_id(&citation.id).ok()??;
+    let document = index.document(document).ok()?;
+    let span = citation.start_byte as usize..citation.end_byte as usize;
+    let paragraph = document
+        .paragraphs
+        .iter()
+        .find(|paragraph| paragraph.number == citation.paragraph)?;
+    let text = document.paragraph_text(paragraph);
+    let at = |byte: usize| byte.checked_sub(paragraph.bytes.start);
+    let (start, end) = (at(span.start)?, at(span.end)?);
+    let starts = decoder::sentences::starts(text);
+    let first = starts.iter().rev().find(|&&from| from <= start)?;
+    let next = starts.iter().find(|&&from| from >= end);
+    let before = text.get(*first..start)?;
+    let after = text.get(end..next.copied().unwrap_or(text.len()))?;
+    Some((before.to_owned(), after.trim_end().to_owned()))
+}
+
+/// The text with every place of `part` in bold, letter case apart; `part` must be harmless already.
+fn emphasised(text: &str, part: &str) -> String {
+    let part = part.trim_matches(|c: char| c.is_whitespace() || c == '.');
+    let lower = text.to_lowercase();
+    // Lower case of other length has other offsets; nothing is emphasised then.
+    if part.is_empty() || lower.len() != text.len() {
+        return text.to_owned();
+    }
+    let mut shown = String::new();
+    let mut from = 0;
+    for (at, found) in lower.match_indices(&part.to_lowercase()) {
+        let end = at + found.len();
+        let (Some(before), Some(found)) = (text.get(from..at), text.get(at..end)) else {
+            continue;
+        };
+        shown.push_str(before);
+        shown.push_str(&format!("\x1b[1m{found}\x1b[22m"));
+        from = end;
+    }
+    shown.push_str(text.get(from..).unwrap_or_default());
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_stands_out_in_the_quote() {
+        assert_eq!(
+            emphasised("Paris is large. paris!", "Paris."),
+            "\x1b[1mParis\x1b[22m is large. \x1b[1mparis\x1b[22m!"
+        );
+        assert_eq!(emphasised("Paris", ""), "Paris");
+        assert_eq!(emphasised("İstanbul", "i"), "İstanbul");
+    }
 }
