@@ -36,11 +36,13 @@ impl Changes {
         let (key, value) = pair
             .split_once('=')
             .ok_or("expected KEY=VALUE, such as evidence.lambda=2")?;
-        Self::from_toml(&format!("{} = {}", key.trim(), value.trim()))
-            .or_else(|error| match value.trim().starts_with(char::is_alphabetic) {
-                true => Self::from_toml(&format!("{} = {:?}", key.trim(), value.trim())),
-                false => Err(error),
-            })
+        Self::from_toml(&format!("{} = {}", key.trim(), value.trim())).or_else(|error| match value
+            .trim()
+            .starts_with(char::is_alphabetic)
+        {
+            true => Self::from_toml(&format!("{} = {:?}", key.trim(), value.trim())),
+            false => Err(error),
+        })
     }
 
     fn from_toml(text: &str) -> Result<Self, String> {
@@ -90,13 +92,29 @@ mod tests {
         assert_eq!(settings.windows, Settings::default().windows);
         let pair = |text: &str| Changes::from_pair(text)?.apply(Settings::default());
         assert_eq!(pair("evidence.lambda=2.5").unwrap().evidence.lambda, 2.5);
-        assert_eq!(pair("evidence.scope=document").unwrap().evidence.scope, Scope::Document);
-        assert_eq!(pair("evidence.close_from = 30").unwrap().evidence.close_from, Some(30));
+        assert_eq!(
+            pair("evidence.scope=document").unwrap().evidence.scope,
+            Scope::Document
+        );
+        assert_eq!(
+            pair("evidence.close_from = 30")
+                .unwrap()
+                .evidence
+                .close_from,
+            Some(30)
+        );
     }
 
     #[test]
     fn what_no_setting_takes_is_refused() {
-        for pair in ["evidence.lambda", "evidence.lamda=1", "evidence.most=-1", "evidence.scope=room", "=", "a=b"] {
+        for pair in [
+            "evidence.lambda",
+            "evidence.lamda=1",
+            "evidence.most=-1",
+            "evidence.scope=room",
+            "=",
+            "a=b",
+        ] {
             assert!(Changes::from_pair(pair).is_err(), "{pair}");
         }
         let error = Changes::from_toml("[evidence]\nlamda = 1").unwrap_err();

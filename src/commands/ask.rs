@@ -137,10 +137,7 @@ impl EngineArguments {
         let changed = |settings: Settings, changes: &Changes| {
             changes.apply(settings.clone()).unwrap_or(settings)
         };
-        let mut settings = self
-            .settings
-            .iter()
-            .fold(Settings::default(), changed);
+        let mut settings = self.settings.iter().fold(Settings::default(), changed);
         if let Some(scorer) = self.window_scorer {
             settings.windows.scorer = scorer;
             if scorer == WindowScorerKind::Likelihood {
