@@ -1,5 +1,10 @@
 //! Every number of the engine in one serialisable structure; the defaults are those of RetroLLM
 //! (arXiv:2412.11919) unless a field says otherwise.
+//!
+//! What titles, hops and BM25 add to relevance, how wide windows are, and that a piece stays in its place and
+//! covers its window, was chosen on 50 questions each of six sets (Natural Questions, HotpotQA, 2WikiMultihopQA,
+//! MuSiQue, PopQA, TriviaQA) over 52,047 Wikipedia paragraphs, with all-MiniLM-L6-v2 as the scorer, without
+//! clues. Around these values the results are flat; what matters is said at the fields.
 
 use serde::{Deserialize, Serialize};
 
@@ -129,7 +134,9 @@ pub struct HopSettings {
     /// Most documents that one piece leads to: those whose windows are the most relevant.
     pub documents: usize,
     /// What being named in a piece of evidence adds to the relevance of a document's windows; a frequent name
-    /// and one of several documents have less of it (see [`shares`](crate::retrieval::shares)).
+    /// and one of several documents have less of it (see [`shares`](crate::retrieval::shares)). With hops, the
+    /// share of gold documents in the first five pieces was 0.82 instead of 0.69 on HotpotQA and 0.92 instead of
+    /// 0.69 on 2WikiMultihopQA; on Natural Questions it was 0.76 instead of 0.78.
     pub bonus: f32,
 }
 
@@ -138,7 +145,7 @@ impl Default for HopSettings {
         Self {
             pieces: 2,
             documents: 2,
-            bonus: 0.9,
+            bonus: 0.6,
         }
     }
 }
@@ -193,7 +200,7 @@ impl Default for WindowSettings {
             most_per_document: 32,
             most: 512,
             prefilter: 32,
-            lexical: 0.3,
+            lexical: 0.5,
             scorer: WindowScorerKind::Embedding,
         }
     }
@@ -252,7 +259,8 @@ pub struct EvidenceSettings {
     pub beginning: Beginning,
     /// Tokens from which on a piece may end; `None`: 24 under sentence alignment, 64 under window alignment.
     pub close_from: Option<usize>,
-    /// Whether a piece goes on at least to the end of its window, up to `most_tokens`.
+    /// Whether a piece goes on at least to the end of its window, up to `most_tokens`. Pieces cut after 24
+    /// tokens held the answer in 0.38 of the first places on Natural Questions, whole windows in 0.62.
     pub cover: bool,
     /// Tokens at which a piece ends whatever the model says.
     pub most_tokens: usize,
@@ -274,7 +282,7 @@ impl Default for EvidenceSettings {
             close_from: None,
             cover: true,
             most_tokens: 224,
-            repeat: 0.2,
+            repeat: 0.1,
             lambda: 4.0,
             scope: Scope::Place,
         }
