@@ -7,7 +7,7 @@ use decoder::Settings;
 use decoder::evaluation::folder::{IndexNote, MethodNote, Plan, SetNote, Trace};
 use decoder::evaluation::passages::{Retrieved, Sizes};
 use decoder::evaluation::summary::RunFormat;
-use decoder::evaluation::{EvaluationError, Folder, Summary};
+use decoder::evaluation::{EvaluationError, Folder, Summary, plot};
 use decoder::session::Cost;
 
 fn plan(methods: &[&str]) -> Plan {
@@ -25,6 +25,8 @@ fn plan(methods: &[&str]) -> Plan {
         top_k: vec![1, 2],
         sizes: Sizes::default(),
         encoder: None,
+        scorer_model: None,
+        expand: None,
         methods: methods
             .iter()
             .map(|&name| MethodNote {
@@ -181,6 +183,16 @@ fn every_metric_from_the_traces_alone() {
         markdown.contains("1 of 3 gold documents are not in the index"),
         "{markdown}"
     );
+    let plots = plot::write(&folder).unwrap();
+    // Latency, texts, tokens and answers, each twice.
+    assert_eq!(plots.len(), 8);
+    for path in plots {
+        assert!(
+            fs::metadata(&path).unwrap().len() > 1000,
+            "{}",
+            path.display()
+        );
+    }
     let again: Summary = serde_json::from_str(&read("summary.json")).unwrap();
     assert_eq!(again.sets[0].methods[0].unjudged, method.unjudged);
 }
@@ -236,7 +248,8 @@ fn a_folder_grows_and_does_not_mix() {
     assert_eq!(names, ["bm25", "dense"]);
     assert_eq!(folder.plan().unwrap().unwrap(), joined);
     type Change = fn(&mut Plan);
-    let changes: [(&str, Change); 7] = [
+    let changes: [(&str, Change); 8] = [
+        ("expansion", |plan| plan.expand = Some("splade-tiny".into())),
         ("index", |plan| plan.index.checksum = "other".into()),
         ("seed", |plan| plan.seed = 4),
         ("cut", |plan| plan.sizes.cut = 32),

@@ -12,14 +12,14 @@ use decoder::evaluation::folder::{IndexNote, MethodNote, SetNote};
 use decoder::evaluation::passages::Sizes;
 use decoder::evaluation::run::Drawn;
 use decoder::evaluation::summary::RunFormat;
-use decoder::evaluation::{Evaluation, Folder, Method, Plan, Progress, Summary};
+use decoder::evaluation::{Evaluation, Folder, Method, Plan, Progress, Summary, plot};
 use decoder::scorer::WindowScorer;
 use decoder::settings::WindowScorerKind;
 use decoder::{Engine, Settings};
 use models::fetch::default_cache;
 use models::language_model::LanguageModel;
 
-use crate::models_at::{self, ModelArguments, SENTENCE_ENCODER};
+use crate::models_at::{self, ModelArguments, SENTENCE_ENCODER, ScorerArguments};
 use crate::{Outcome, interrupt, terminal};
 
 /// Bad records that are named one by one.
@@ -27,7 +27,10 @@ const NAMED: usize = 5;
 
 /// Arguments of `verbatim eval`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// The index
     #[arg(long, value_name = "DIR", required_unless_present = "from")]
     index: Option<PathBuf>,
@@ -79,7 +82,20 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    scorer: ScorerArguments,
+    #[command(flatten)]
     model: ModelArguments,
+}
+
+/// What else can be done with an evaluation.
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Draw quality against latency, texts and tokens, as SVG and PNG, into DIR/plots
+    Plot {
+        /// The folder of an evaluation
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
 }
 
 fn rank(text: &str) -> Result<usize, String> {
@@ -102,6 +118,12 @@ fn format(name: &str) -> Result<RunFormat, String> {
 /// # Errors
 /// Index, questions or models cannot be opened, the folder holds something else, or a method fails.
 pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    if let Some(Command::Plot { folder }) = &arguments.command {
+        for path in plot::write(&Folder::at(folder))? {
+            terminal::print(&terminal::harmless_line(&path.display().to_string()))?;
+        }
+        return Ok(Outcome::Done);
+    }
     let mut top_k = arguments.top_k.clone();
     top_k.sort_unstable();
     top_k.dedup();
@@ -196,6 +218,8 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
         top_k: top_k.to_vec(),
         sizes,
         encoder: embeds.then(|| arguments.encoder.clone()),
+        scorer_model: arguments.scorer.scorer_model.clone(),
+        expand: arguments.scorer.expand.clone(),
         methods: methods
             .iter()
             .map(|method| MethodNote {
@@ -224,15 +248,23 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
             kinds.push(method.settings.windows.scorer);
         }
     }
+    let offline = arguments.model.offline;
     let scorers = kinds
         .iter()
-        .map(|&kind| models_at::window_scorer(kind, &index, arguments.model.offline))
-        .collect::<anyhow::Result<Vec<Box<dyn WindowScorer>>>>()?;
+        .map(|&kind| match &model {
+            Some(model) => arguments.scorer.scorer(kind, &index, model, offline),
+            None => models_at::window_scorer(kind, &index, offline),
+        })
+        .collect::<anyhow::Result<Vec<Box<dyn WindowScorer + '_>>>>()?;
     let interrupted = interrupt::interrupted;
+    let expander = arguments.scorer.expander(offline)?;
     let mut engines = Vec::new();
     if let Some(model) = &model {
         for (&kind, scorer) in kinds.iter().zip(&scorers) {
-            let engine = Engine::new(&index, model, scorer.as_ref(), &interrupted)?;
+            let mut engine = Engine::new(&index, model, scorer.as_ref(), &interrupted)?;
+            if let Some(expander) = &expander {
+                engine = engine.with_expander(expander);
+            }
             engines.push((kind, engine));
         }
     }

@@ -36,6 +36,12 @@ pub struct Plan {
     pub sizes: Sizes,
     /// Name of the sentence encoder of the dense methods, where there are any.
     pub encoder: Option<String>,
+    /// The cross-encoder of the window scorer, where one is named.
+    #[serde(default)]
+    pub scorer_model: Option<String>,
+    /// The sparse model that expands questions, where one is named.
+    #[serde(default)]
+    pub expand: Option<String>,
     /// The methods, in the order of the tables.
     pub methods: Vec<MethodNote>,
     /// The question sets.
@@ -232,6 +238,9 @@ impl Folder {
             && before != now
         {
             return Err(begun(format!("another sentence encoder ({before})")));
+        }
+        if (&before.scorer_model, &before.expand) != (&plan.scorer_model, &plan.expand) {
+            return Err(begun("another scorer model or expansion".to_owned()));
         }
         let mut joined = Plan {
             encoder: before.encoder.clone().or_else(|| plan.encoder.clone()),

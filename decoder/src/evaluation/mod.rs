@@ -10,6 +10,7 @@
 //! traces/           <set>.<method>.jsonl   one object a question
 //! runs/             <set>.<method>.trec, <set>.qrels
 //! summary.json, summary.md
+//! plots/            <set>.<chart>.svg and .png
 //! ```
 
 pub mod dense;
@@ -17,6 +18,7 @@ pub mod error;
 pub mod folder;
 pub mod method;
 pub mod passages;
+pub mod plot;
 pub mod reader;
 pub mod retrievers;
 pub mod run;
