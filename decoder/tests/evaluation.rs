@@ -27,13 +27,15 @@ fn plan(methods: &[&str]) -> Plan {
         encoder: None,
         scorer_model: None,
         expand: None,
+        generator: None,
+        light_model: None,
         methods: methods
             .iter()
             .map(|&name| MethodNote {
                 name: name.into(),
                 model: None,
                 retrieves: name != "closed-book",
-                settings: Settings::default(),
+                settings: serde_json::to_value(Settings::default()).unwrap(),
             })
             .collect(),
         sets: vec![SetNote {
@@ -79,6 +81,7 @@ fn trace(question: &Question, retrieved: Vec<Retrieved>, answer: Option<&str>, m
             evaluated: 30,
             written: 4,
         },
+        failed: None,
         milliseconds: ms,
         detail: serde_json::Value::Null,
     }
@@ -255,7 +258,7 @@ fn a_folder_grows_and_does_not_mix() {
         ("cut", |plan| plan.sizes.cut = 32),
         ("depth", |plan| plan.top_k = vec![1, 10]),
         ("settings", |plan| {
-            plan.methods[0].settings.evidence.most = 2
+            plan.methods[0].settings["evidence"]["most"] = 2.into()
         }),
         ("model", |plan| {
             plan.methods[0].model = Some("smollm2".into())

@@ -10,7 +10,7 @@ use corpus_tools::reader::Input;
 use decoder::evaluation::dense::{Dense, Encoder};
 use decoder::evaluation::folder::{IndexNote, MethodNote, SetNote};
 use decoder::evaluation::passages::Sizes;
-use decoder::evaluation::run::Drawn;
+use decoder::evaluation::run::{Drawn, EngineFor};
 use decoder::evaluation::summary::RunFormat;
 use decoder::evaluation::{Evaluation, Folder, Method, Plan, Progress, Summary, plot};
 use decoder::scorer::WindowScorer;
@@ -19,11 +19,15 @@ use decoder::{Engine, Settings};
 use models::fetch::default_cache;
 use models::language_model::LanguageModel;
 
+use crate::generator_at::{self, GeneratorArguments};
 use crate::models_at::{self, ModelArguments, SENTENCE_ENCODER, ScorerArguments};
 use crate::{Outcome, interrupt, terminal};
 
 /// Bad records that are named one by one.
 const NAMED: usize = 5;
+
+/// A window scorer with its kind.
+type Scorer<'m> = (WindowScorerKind, Box<dyn WindowScorer + 'm>);
 
 /// Arguments of `verbatim eval`.
 #[derive(Debug, clap::Args)]
@@ -37,7 +41,8 @@ pub struct Arguments {
     /// Question sets: FlashRAG, DPR, KILT or plain files, BEIR folders
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "from")]
     questions: Vec<PathBuf>,
-    /// Methods: engine, naive-beam, bm25, dense, bm25-rerank, rrf, closed-book; with changes, as engine:no-clues+evidence.most=3
+    /// Methods: engine, naive-beam, bm25, dense, bm25-rerank, rrf, closed-book, flare, flare-bm25, read; with changes, as
+    /// engine:no-clues+evidence.most=3, flare:single, read:fb
     #[arg(
         long,
         value_name = "METHOD",
@@ -81,6 +86,8 @@ pub struct Arguments {
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    generator: GeneratorArguments,
     #[command(flatten)]
     scorer: ScorerArguments,
     #[command(flatten)]
@@ -220,18 +227,22 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
         encoder: embeds.then(|| arguments.encoder.clone()),
         scorer_model: arguments.scorer.scorer_model.clone(),
         expand: arguments.scorer.expand.clone(),
+        generator: arguments.generator.generator.clone(),
+        light_model: arguments.generator.light_model.clone(),
         methods: methods
             .iter()
-            .map(|method| MethodNote {
-                name: method.name.clone(),
-                retrieves: method.retrieves(),
-                model: model
-                    .as_ref()
-                    .filter(|_| method.needs_model())
-                    .map(|model| model.name().to_owned()),
-                settings: method.settings.clone(),
+            .map(|method| {
+                Ok(MethodNote {
+                    name: method.name.clone(),
+                    retrieves: method.retrieves(),
+                    model: model
+                        .as_ref()
+                        .filter(|_| method.needs_model())
+                        .map(|model| model.name().to_owned()),
+                    settings: method.saved()?,
+                })
             })
-            .collect(),
+            .collect::<anyhow::Result<_>>()?,
         sets: arguments
             .questions
             .iter()
@@ -241,32 +252,71 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
     };
     folder.begin(plan)?;
 
-    // One scorer, and one engine, for every kind of window scorer that a method names.
+    // Every kind of scorer that a method names, once; the default comes first.
     let mut kinds: Vec<WindowScorerKind> = vec![Settings::default().windows.scorer];
     for method in &methods {
-        if !kinds.contains(&method.settings.windows.scorer) {
-            kinds.push(method.settings.windows.scorer);
+        for kind in [Some(method.scorer()), method.other_scorer()]
+            .into_iter()
+            .flatten()
+        {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
         }
     }
     let offline = arguments.model.offline;
     let scorers = kinds
-        .iter()
-        .map(|&kind| match &model {
-            Some(model) => arguments.scorer.scorer(kind, &index, model, offline),
-            None => models_at::window_scorer(kind, &index, offline),
+        .into_iter()
+        .map(|kind| {
+            let scorer = match &model {
+                Some(model) => arguments.scorer.scorer(kind, &index, model, offline)?,
+                None => models_at::window_scorer(kind, &index, offline)?,
+            };
+            Ok((kind, scorer))
         })
-        .collect::<anyhow::Result<Vec<Box<dyn WindowScorer + '_>>>>()?;
+        .collect::<anyhow::Result<Vec<Scorer<'_>>>>()?;
     let interrupted = interrupt::interrupted;
     let expander = arguments.scorer.expander(offline)?;
-    let mut engines = Vec::new();
-    if let Some(model) = &model {
-        for (&kind, scorer) in kinds.iter().zip(&scorers) {
-            let mut engine = Engine::new(&index, model, scorer.as_ref(), &interrupted)?;
-            if let Some(expander) = &expander {
-                engine = engine.with_expander(expander);
-            }
-            engines.push((kind, engine));
+    let generators = &arguments.generator;
+    let open = |spec: &Option<String>| {
+        let spec = spec.as_ref();
+        spec.map(|spec| generators.open(spec, &arguments.model))
+            .transpose()
+    };
+    let writer = open(&generators.generator)?;
+    let light = open(&generators.light_model)?;
+    let writer = writer.as_ref().map(generator_at::generator);
+    let light = light.as_ref().map(generator_at::generator);
+    let mut engines: Vec<EngineFor<'_>> = Vec::new();
+    for method in methods.iter().filter(|method| method.needs_engine()) {
+        let (kind, other) = (method.scorer(), method.other_scorer());
+        let known = |one: &EngineFor<'_>| (one.scorer, one.other) == (kind, other);
+        let Some(model) = model.as_ref().filter(|_| !engines.iter().any(known)) else {
+            continue;
+        };
+        let scorer = |kind: WindowScorerKind| {
+            let found = scorers.iter().find(|(other, _)| *other == kind);
+            found.map(|(_, scorer)| scorer.as_ref())
+        };
+        let windows = scorer(kind).context("no window scorer")?;
+        let mut engine = Engine::new(&index, model, windows, &interrupted)?;
+        if let Some(expander) = &expander {
+            engine = engine.with_expander(expander);
         }
+        if let Some(pieces) = other.and_then(scorer) {
+            engine = engine.with_piece_scorer(pieces);
+        }
+        if let Some(light) = &light {
+            engine = engine.with_light_model(light.as_ref());
+        }
+        if let Some(writer) = &writer {
+            engine = engine.with_generator(writer.as_ref());
+        }
+        engines.push(EngineFor {
+            scorer: kind,
+            other,
+            engine,
+        });
     }
     let encoder = embeds
         .then(|| {
@@ -278,14 +328,11 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
         .as_ref()
         .map(|encoder| embeddings(&index, encoder, arguments.embeddings.as_deref()))
         .transpose()?;
-    let Some(scorer) = scorers.first() else {
-        bail!("no window scorer");
-    };
     let evaluation = Evaluation {
         index: &index,
         model: model.as_ref(),
         engines: &engines,
-        scorer: scorer.as_ref(),
+        scorers: &scorers,
         dense: dense.as_ref(),
         depth: top_k.iter().copied().max().unwrap_or(1),
         sizes,

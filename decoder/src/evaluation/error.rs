@@ -8,7 +8,10 @@ use fmindex::FileError;
 use models::ModelError;
 use models::encoder::EncoderError;
 
+use crate::active::ActiveError;
 use crate::engine::EngineError;
+use crate::forward_backward::ReadError;
+use crate::generator::GeneratorError;
 use crate::scorer::ScorerError;
 
 /// Why an evaluation cannot go on.
@@ -64,7 +67,13 @@ pub enum EvaluationError {
     Run(#[from] RunError),
     /// The engine failed.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Engine(Box<EngineError>),
+    /// Active retrieval failed.
+    #[error(transparent)]
+    Active(Box<ActiveError>),
+    /// Reading failed.
+    #[error(transparent)]
+    Read(Box<ReadError>),
     /// The language model failed.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -86,11 +95,49 @@ pub enum EvaluationError {
 }
 
 impl EvaluationError {
+    /// Whether this question is to blame and the next may well be answered.
+    pub(super) fn is_of_question(&self) -> bool {
+        let window = |error: &GeneratorError| matches!(error, GeneratorError::WindowFull { .. });
+        match self {
+            Self::Active(error) => match error.as_ref() {
+                ActiveError::Generator(error) => window(error),
+                error => matches!(error, ActiveError::WindowFull { .. }),
+            },
+            Self::Read(error) => match error.as_ref() {
+                ReadError::Generator(error) => window(error),
+                error => matches!(error, ReadError::EmptyDocuments),
+            },
+            Self::Engine(error) => match error.as_ref() {
+                EngineError::Generator(error) => window(error),
+                _ => false,
+            },
+            error => matches!(error, Self::Model(ModelError::ContextFull { .. })),
+        }
+    }
+
     pub(super) fn io(path: &Path, action: &'static str, source: std::io::Error) -> Self {
         Self::Io {
             path: path.to_owned(),
             action,
             source,
         }
+    }
+}
+
+impl From<EngineError> for EvaluationError {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(Box::new(error))
+    }
+}
+
+impl From<ActiveError> for EvaluationError {
+    fn from(error: ActiveError) -> Self {
+        Self::Active(Box::new(error))
+    }
+}
+
+impl From<ReadError> for EvaluationError {
+    fn from(error: ReadError) -> Self {
+        Self::Read(Box::new(error))
     }
 }

@@ -13,7 +13,6 @@ use serde_json::Value;
 use super::EvaluationError;
 use super::passages::{Retrieved, Sizes};
 use crate::session::Cost;
-use crate::settings::Settings;
 
 /// Version of the folder's files.
 const VERSION: u32 = 1;
@@ -42,6 +41,12 @@ pub struct Plan {
     /// The sparse model that expands questions, where one is named.
     #[serde(default)]
     pub expand: Option<String>,
+    /// Who writes the engine's answers, where that is another model.
+    #[serde(default)]
+    pub generator: Option<String>,
+    /// Who samples for the reranker, where that is another model.
+    #[serde(default)]
+    pub light_model: Option<String>,
     /// The methods, in the order of the tables.
     pub methods: Vec<MethodNote>,
     /// The question sets.
@@ -86,8 +91,8 @@ pub struct MethodNote {
     pub model: Option<String>,
     /// Whether it retrieves anything.
     pub retrieves: bool,
-    /// Its settings.
-    pub settings: Settings,
+    /// The settings that count for it.
+    pub settings: Value,
 }
 
 /// A question set.
@@ -141,6 +146,9 @@ pub struct Trace {
     pub answer: Option<String>,
     /// What the language model did.
     pub cost: Cost,
+    /// Why the question could not be asked, as where its texts do not fit the model; it then counts as a miss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
     /// Wall-clock time, cutting left out.
     pub milliseconds: f64,
     /// The method's own trace.
@@ -239,8 +247,18 @@ impl Folder {
         {
             return Err(begun(format!("another sentence encoder ({before})")));
         }
-        if (&before.scorer_model, &before.expand) != (&plan.scorer_model, &plan.expand) {
-            return Err(begun("another scorer model or expansion".to_owned()));
+        let helpers = |plan: &Plan| {
+            let all = [
+                &plan.scorer_model,
+                &plan.expand,
+                &plan.generator,
+                &plan.light_model,
+            ];
+            all.map(Clone::clone)
+        };
+        if helpers(&before) != helpers(&plan) {
+            let what = "another scorer model, expansion, generator or light model";
+            return Err(begun(what.to_owned()));
         }
         let mut joined = Plan {
             encoder: before.encoder.clone().or_else(|| plan.encoder.clone()),

@@ -3,7 +3,10 @@
 use serde_json::Value;
 
 use super::EvaluationError;
-use crate::settings::Settings;
+use crate::active::ActiveSettings;
+use crate::forward_backward::rerank::Rerank;
+use crate::forward_backward::settings::{ForwardSettings, Truncate};
+use crate::settings::{Settings, WindowScorerKind};
 
 /// What a method does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,13 @@ pub enum Kind {
     Fused,
     /// No retrieval: the model answers by itself.
     ClosedBook,
+    /// Active retrieval (FLARE), evidence by the engine.
+    Active,
+    /// Active retrieval (FLARE), passages by BM25.
+    ActiveBm25,
+    /// Chunks of the question's own gold documents by the forward–backward scorer (FB-RAG): the setting of a
+    /// long document with questions about it. What it retrieves says which chunks came up, not which documents.
+    Read,
 }
 
 /// Names of the kinds.
@@ -33,6 +43,9 @@ const KINDS: &[(&str, Kind)] = &[
     ("bm25-rerank", Kind::Bm25Rerank),
     ("rrf", Kind::Fused),
     ("closed-book", Kind::ClosedBook),
+    ("flare", Kind::Active),
+    ("flare-bm25", Kind::ActiveBm25),
+    ("read", Kind::Read),
 ];
 
 /// Names of ablations and presets, and the changes of settings that they stand for.
@@ -43,10 +56,22 @@ const ABLATIONS: &[(&str, &str)] = &[
     ("no-titles", "candidates.title_weight=0+titles.bonus=0"),
     ("no-hops", "hops.pieces=0"),
     ("all-candidates", "evidence.scope=candidates"),
+    ("rerank-f", "rerank.method=f"),
+    ("rerank-fb", "rerank.method=fb"),
     (
         "multi-hop",
         "candidates.most=50+windows.most_per_document=12+evidence.most=10+evidence.least=10",
     ),
+    ("single", "active.policy=single"),
+    ("every-tokens", "active.policy=tokens"),
+    ("every-sentence", "active.policy=sentences"),
+    ("previous-sentence", "active.policy=previous"),
+    ("fb", "read.method=fb"),
+    ("f", "read.method=f"),
+    ("order", "read.method=order"),
+    ("vanilla", "read.method=vanilla"),
+    ("full", "read.method=full"),
+    ("self-route", "read.method=self-route"),
 ];
 
 /// A method with its settings.
@@ -58,11 +83,16 @@ pub struct Method {
     pub kind: Kind,
     /// Settings of the engine and of the answer.
     pub settings: Settings,
+    /// Settings of active retrieval.
+    pub active: ActiveSettings,
+    /// Settings of the forward–backward scorer. A text that does not fit the model is cut in the middle.
+    pub forward: ForwardSettings,
 }
 
 impl Method {
     /// Reads `KIND` or `KIND:CHANGE+CHANGE…` over the settings `base`. A change is the name of an ablation
-    /// or `section.field=value`, as `evidence.lambda=0` or `windows.scorer=bm25`.
+    /// or `section.field=value`, as `evidence.lambda=0` or `windows.scorer=bm25`; the sections `active` and
+    /// `read` hold the settings of active retrieval and of the forward–backward scorer.
     ///
     /// ```
     /// use decoder::{Settings, evaluation::Method};
@@ -87,7 +117,12 @@ impl Method {
             let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
             return Err(wrong(format!("there are {}", names.join(", "))));
         };
-        let mut settings = serde_json::to_value(base).map_err(|error| wrong(error.to_string()))?;
+        let forward = ForwardSettings {
+            truncate: Truncate::Middle,
+            ..ForwardSettings::default()
+        };
+        let mut settings = values(base, &ActiveSettings::default(), &forward)
+            .map_err(|error| wrong(error.to_string()))?;
         for change in changes.split('+').filter(|change| !change.is_empty()) {
             let ablation = ABLATIONS.iter().find(|(other, _)| *other == change);
             let changes = ablation.map_or(change, |(_, changes)| changes);
@@ -95,19 +130,53 @@ impl Method {
                 set(&mut settings, change).map_err(wrong)?;
             }
         }
-        let settings =
-            serde_json::from_value(settings).map_err(|error| wrong(error.to_string()))?;
-        Ok(Self {
-            name: name.to_owned(),
-            kind,
-            settings,
-        })
+        let mut section = |name: &str| match &mut settings {
+            Value::Object(sections) => sections.shift_remove(name).unwrap_or_default(),
+            _ => Value::Null,
+        };
+        let (active, forward) = (section("active"), section("read"));
+        let read = || {
+            Ok::<_, serde_json::Error>(Self {
+                name: name.to_owned(),
+                kind,
+                active: serde_json::from_value(active)?,
+                forward: serde_json::from_value(forward)?,
+                settings: serde_json::from_value(settings)?,
+            })
+        };
+        read().map_err(|error| wrong(error.to_string()))
+    }
+
+    /// The settings that count for it, as they are saved.
+    ///
+    /// # Errors
+    /// They cannot be written as JSON, which no settings of this crate do.
+    pub fn saved(&self) -> Result<Value, EvaluationError> {
+        let values = values(&self.settings, &self.active, &self.forward);
+        let mut values = values.map_err(|error| EvaluationError::Method {
+            name: self.name.clone(),
+            reason: error.to_string(),
+        })?;
+        if let Value::Object(sections) = &mut values {
+            if !matches!(self.kind, Kind::Active | Kind::ActiveBm25) {
+                sections.shift_remove("active");
+            }
+            if self.kind != Kind::Read {
+                sections.shift_remove("read");
+            }
+        }
+        Ok(values)
+    }
+
+    /// Whether it asks the engine.
+    pub fn needs_engine(&self) -> bool {
+        matches!(self.kind, Kind::Engine | Kind::NaiveBeam | Kind::Active)
     }
 
     /// Whether it needs a language model; the passage retrievers do only where answers are written.
     pub fn needs_model(&self) -> bool {
-        matches!(self.kind, Kind::Engine | Kind::NaiveBeam | Kind::ClosedBook)
-            || self.settings.answer.most_tokens > 0
+        let always = matches!(self.kind, Kind::ClosedBook | Kind::ActiveBm25 | Kind::Read);
+        always || self.needs_engine() || self.settings.answer.most_tokens > 0
     }
 
     /// Whether it retrieves anything that can be judged.
@@ -119,6 +188,37 @@ impl Method {
     pub fn needs_embeddings(&self) -> bool {
         matches!(self.kind, Kind::Dense | Kind::Fused)
     }
+
+    /// The window scorer of its engine.
+    pub fn scorer(&self) -> WindowScorerKind {
+        self.settings.windows.scorer
+    }
+
+    /// What scores its pieces for the reranker, or its chunks, where that is not the window scorer.
+    pub fn other_scorer(&self) -> Option<WindowScorerKind> {
+        let kind = match self.kind {
+            Kind::Read => self.forward.relevance,
+            _ if self.settings.rerank.method != Rerank::None => self.settings.rerank.relevance,
+            _ => return None,
+        };
+        (kind != self.scorer()).then_some(kind)
+    }
+}
+
+/// All settings in one value. Numbers go through text, so that they are those that a file gives back.
+fn values(
+    settings: &Settings,
+    active: &ActiveSettings,
+    forward: &ForwardSettings,
+) -> serde_json::Result<Value> {
+    let mut all: Value = serde_json::from_str(&serde_json::to_string(settings)?)?;
+    if let Value::Object(sections) = &mut all {
+        let section = serde_json::from_str(&serde_json::to_string(active)?)?;
+        sections.insert("active".to_owned(), section);
+        let section = serde_json::from_str(&serde_json::to_string(forward)?)?;
+        sections.insert("read".to_owned(), section);
+    }
+    Ok(all)
 }
 
 /// Applies `section.field=value`; the value is JSON, or else a string.
@@ -149,33 +249,46 @@ mod tests {
         assert_eq!(parse("engine").unwrap().settings, base);
         let method = parse("engine:no-future-windows+windows.scorer=bm25").unwrap();
         assert_eq!(method.settings.evidence.lambda, 0.0);
-        assert_eq!(
-            method.settings.windows.scorer,
-            crate::settings::WindowScorerKind::Bm25
-        );
+        assert_eq!(method.scorer(), WindowScorerKind::Bm25);
         for wrong in [
             "",
             "engin",
-            "engine:",
             "engine:nonsense",
             "engine:evidence=1",
             "engine:evidence.none=1",
             "engine:evidence.most=-1",
             "engine:evidence.scope=everywhere",
+            "read:read.method=what",
         ] {
-            let error = parse(wrong).map(|method| method.settings);
-            let empty = wrong == "engine:";
-            assert_eq!(error.is_ok(), empty, "{wrong:?}");
+            assert!(parse(wrong).is_err(), "{wrong:?}");
         }
+        assert!(parse("engine:").is_ok());
         let message = parse("what").unwrap_err().to_string();
         assert!(message.contains("bm25-rerank"), "{message}");
     }
 
     #[test]
+    fn saved_settings_survive_a_file() {
+        for name in ["engine", "flare:active.theta=0.3", "read:fb", "bm25"] {
+            let method = Method::parse(name, &Settings::default()).unwrap();
+            let saved = method.saved().unwrap();
+            assert_eq!(saved.get("active").is_some(), name.starts_with("flare"));
+            assert_eq!(saved.get("read").is_some(), name.starts_with("read"));
+            let again: Value = serde_json::from_str(&saved.to_string()).unwrap();
+            assert_eq!(again, saved, "{name}");
+        }
+    }
+
+    #[test]
     fn every_ablation_is_a_change() {
+        let parse = |name: &str| {
+            let method = Method::parse(name, &Settings::default()).unwrap();
+            (method.settings, method.active, method.forward)
+        };
         for (name, _) in ABLATIONS {
-            let method = Method::parse(&format!("engine:{name}"), &Settings::default()).unwrap();
-            assert_ne!(method.settings, Settings::default(), "{name}");
+            let changed = parse(&format!("engine:{name}"));
+            // F is what the scorer does anyway.
+            assert_eq!(changed == parse("engine"), *name == "f", "{name}");
         }
     }
 }

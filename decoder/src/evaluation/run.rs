@@ -2,19 +2,23 @@
 
 use std::time::Instant;
 
-use corpus_tools::Index;
 use corpus_tools::questions::{Question, sample};
+use corpus_tools::{Citation, Index};
 use models::language_model::LanguageModel;
 use serde_json::Value;
 
 use super::dense::Dense;
 use super::folder::{Folder, Trace};
 use super::method::Kind;
-use super::passages::{Passages, Sizes};
+use super::passages::{Passages, Retrieved, Sizes};
 use super::retrievers::Retrievers;
 use super::{EvaluationError, Method, reader};
+use crate::active::{self, Active, EngineRetriever, PassageRetriever};
+use crate::chunks::LongDocument;
 use crate::engine::Engine;
-use crate::scorer::WindowScorer;
+use crate::forward_backward::Reader;
+use crate::generator::LocalGenerator;
+use crate::scorer::{TextBm25Scorer, WindowScorer};
 use crate::session::Cost;
 use crate::settings::WindowScorerKind;
 
@@ -39,16 +43,26 @@ pub enum Progress<'a> {
     Ends,
 }
 
+/// An engine with the window scorer, and the scorer of pieces, that a method's settings name.
+pub struct EngineFor<'a> {
+    /// Its window scorer.
+    pub scorer: WindowScorerKind,
+    /// What scores pieces for its reranker, if not the window scorer.
+    pub other: Option<WindowScorerKind>,
+    /// The engine.
+    pub engine: Engine<'a>,
+}
+
 /// What methods stand on.
 pub struct Evaluation<'a> {
     /// The index.
     pub index: &'a Index,
     /// The language model, for methods that need one.
     pub model: Option<&'a LanguageModel>,
-    /// Engines over the two, one for each window scorer that a method's settings name.
-    pub engines: &'a [(WindowScorerKind, Engine<'a>)],
-    /// The window scorer of `bm25-rerank` and of the cut.
-    pub scorer: &'a dyn WindowScorer,
+    /// Engines over the two, as the methods need them.
+    pub engines: &'a [EngineFor<'a>],
+    /// The scorers by kind; the first is that of `bm25-rerank` and of the cut.
+    pub scorers: &'a [(WindowScorerKind, Box<dyn WindowScorer + 'a>)],
     /// The embeddings of all documents, for methods that need them.
     pub dense: Option<&'a Dense<'a>>,
     /// How many documents a passage retriever retrieves.
@@ -85,7 +99,7 @@ impl Evaluation<'_> {
         folder: &Folder,
         progress: &dyn Fn(Progress<'_>),
     ) -> Result<(), EvaluationError> {
-        let passages = Passages::new(self.index, self.scorer, self.sizes)?;
+        let passages = Passages::new(self.index, self.first_scorer()?, self.sizes)?;
         let questions = sample(drawn.questions, drawn.limit, drawn.seed);
         for method in methods {
             let mut file = folder.open_traces(drawn.set, &method.name)?;
@@ -103,12 +117,25 @@ impl Evaluation<'_> {
                 if (self.interrupted)() {
                     return Err(EvaluationError::Interrupted);
                 }
-                file.append(&self.ask(question, method, &passages)?)?;
+                let trace = match self.ask(question, method, &passages) {
+                    Err(error) if error.is_of_question() => failed(question, &error),
+                    asked => asked?,
+                };
+                file.append(&trace)?;
                 progress(Progress::Asked);
             }
             progress(Progress::Ends);
         }
         Ok(())
+    }
+
+    fn first_scorer(&self) -> Result<&dyn WindowScorer, EvaluationError> {
+        let first = self.scorers.first();
+        let first = first.map(|(_, scorer)| scorer.as_ref() as &dyn WindowScorer);
+        first.ok_or_else(|| EvaluationError::Lacks {
+            name: "cut".to_owned(),
+            what: "a window scorer",
+        })
     }
 
     fn ask(
@@ -117,44 +144,160 @@ impl Evaluation<'_> {
         method: &Method,
         passages: &Passages<'_>,
     ) -> Result<Trace, EvaluationError> {
-        let text = &question.question;
-        let lacks = |what| EvaluationError::Lacks {
-            name: method.name.clone(),
-            what,
-        };
-        let answers = method.settings.answer.most_tokens > 0;
-        let began = Instant::now();
-        if matches!(method.kind, Kind::Engine | Kind::NaiveBeam) {
-            let wanted = method.settings.windows.scorer;
-            let engine = self.engines.iter().find(|(scorer, _)| *scorer == wanted);
-            let (_, engine) = engine.ok_or_else(|| lacks("a language model"))?;
-            let answer = match method.kind {
-                Kind::NaiveBeam => engine.naive_beams(text, &method.settings)?,
-                _ => engine.ask(text, &method.settings)?,
-            };
-            let milliseconds = began.elapsed().as_secs_f64() * 1e3;
-            let mut detail = serde_json::to_value(&answer.trace).unwrap_or_default();
-            if let Value::Object(fields) = &mut detail {
-                // They stand in the plan, once for all questions.
-                fields.shift_remove("settings");
-                fields.shift_remove("model");
-            }
-            return Ok(Trace {
-                question: question.clone(),
-                retrieved: answer
-                    .evidence
-                    .into_iter()
-                    .map(|citation| passages.evidence(citation))
-                    .collect(),
-                answer: answers.then_some(answer.answer),
-                cost: answer.trace.cost,
-                milliseconds,
-                detail,
-            });
+        match method.kind {
+            Kind::Engine | Kind::NaiveBeam => self.ask_engine(question, method, passages),
+            Kind::Active | Kind::ActiveBm25 => self.ask_active(question, method, passages),
+            Kind::Read => self.ask_reader(question, method, passages),
+            _ => self.ask_retriever(question, method, passages),
         }
+    }
+
+    fn engine(&self, method: &Method) -> Result<&Engine<'_>, EvaluationError> {
+        let wanted = (method.scorer(), method.other_scorer());
+        let found = self
+            .engines
+            .iter()
+            .find(|one| (one.scorer, one.other) == wanted);
+        let found = found.ok_or_else(|| lacks(method, "a language model"))?;
+        Ok(&found.engine)
+    }
+
+    fn model(&self, method: &Method) -> Result<&LanguageModel, EvaluationError> {
+        self.model.ok_or_else(|| lacks(method, "a language model"))
+    }
+
+    fn ask_engine(
+        &self,
+        question: &Question,
+        method: &Method,
+        passages: &Passages<'_>,
+    ) -> Result<Trace, EvaluationError> {
+        let (engine, text) = (self.engine(method)?, &question.question);
+        let began = Instant::now();
+        let answer = match method.kind {
+            Kind::NaiveBeam => engine.naive_beams(text, &method.settings)?,
+            _ => engine.ask(text, &method.settings)?,
+        };
+        let milliseconds = began.elapsed().as_secs_f64() * 1e3;
+        let asked = method.settings.answer.most_tokens > 0;
+        Ok(Trace {
+            detail: detail(&answer.trace),
+            retrieved: evidence(passages, answer.evidence),
+            answer: asked.then_some(answer.answer),
+            cost: answer.trace.cost,
+            ..empty(question, milliseconds)
+        })
+    }
+
+    fn ask_active(
+        &self,
+        question: &Question,
+        method: &Method,
+        passages: &Passages<'_>,
+    ) -> Result<Trace, EvaluationError> {
+        let model = self.model(method)?;
+        let engine;
+        let bm25;
+        let retriever: &dyn active::Retriever = if method.kind == Kind::Active {
+            engine = EngineRetriever::new(self.engine(method)?, method.settings.clone());
+            &engine
+        } else {
+            bm25 = PassageRetriever::new(self.index, model.tokenizer());
+            &bm25
+        };
+        let began = Instant::now();
+        let answer = Active::new(model, retriever, self.interrupted).answer(
+            &question.question,
+            &method.active,
+            &mut |_, _| {},
+        )?;
+        let milliseconds = began.elapsed().as_secs_f64() * 1e3;
+        let mut detail = detail(&answer.trace);
+        if let Value::Object(fields) = &mut detail {
+            let sentences = serde_json::to_value(&answer.sentences).unwrap_or_default();
+            fields.insert("sentences".to_owned(), sentences);
+        }
+        Ok(Trace {
+            retrieved: evidence(passages, answer.evidence),
+            answer: Some(answer.answer),
+            cost: answer.trace.cost,
+            detail,
+            ..empty(question, milliseconds)
+        })
+    }
+
+    fn ask_reader(
+        &self,
+        question: &Question,
+        method: &Method,
+        passages: &Passages<'_>,
+    ) -> Result<Trace, EvaluationError> {
+        let generator = LocalGenerator::new(self.model(method)?, self.interrupted);
+        let documents = self.own_documents(question)?;
+        let own_terms = TextBm25Scorer::new(self.index.lexical().analyser());
+        let kind = method.forward.relevance;
+        let relevance: &dyn WindowScorer = match kind {
+            // The other texts of the index say nothing about the words of this one.
+            WindowScorerKind::Bm25 => &own_terms,
+            _ => self
+                .scorers
+                .iter()
+                .find(|(other, _)| *other == kind)
+                .map(|(_, scorer)| scorer.as_ref() as &dyn WindowScorer)
+                .ok_or_else(|| lacks(method, "its scorer of chunks"))?,
+        };
+        let reader = Reader {
+            relevance,
+            light: &generator,
+            generator: &generator,
+        };
+        let began = Instant::now();
+        let text = &question.question;
+        let mut answer = reader.read(&documents, text, &[], &method.forward, &mut |_| {})?;
+        let milliseconds = began.elapsed().as_secs_f64() * 1e3;
+        answer.passages.sort_by_key(|passage| passage.rank);
+        let mut cost = answer.trace.light_cost;
+        cost += answer.trace.cost;
+        let chosen = answer.passages.into_iter().map(|passage| passage.citation);
+        Ok(Trace {
+            retrieved: evidence(passages, chosen),
+            answer: (method.forward.answer_tokens > 0).then_some(answer.answer),
+            cost,
+            detail: detail(&answer.trace),
+            ..empty(question, milliseconds)
+        })
+    }
+
+    /// The question's gold documents, whole.
+    fn own_documents(&self, question: &Question) -> Result<Vec<LongDocument>, EvaluationError> {
+        let mut documents: Vec<LongDocument> = Vec::new();
+        for id in question.gold_ids() {
+            let Some((document, _)) = self.index.find_external_id(id)? else {
+                continue;
+            };
+            let stored = self.index.document(document)?;
+            if documents.iter().all(|other| other.id != stored.id) {
+                documents.push(LongDocument {
+                    id: stored.id.to_owned(),
+                    title: stored.title.to_owned(),
+                    text: stored.text.into_owned(),
+                });
+            }
+        }
+        Ok(documents)
+    }
+
+    fn ask_retriever(
+        &self,
+        question: &Question,
+        method: &Method,
+        passages: &Passages<'_>,
+    ) -> Result<Trace, EvaluationError> {
+        let text = &question.question;
+        let began = Instant::now();
         let retrievers = Retrievers {
             index: self.index,
-            scorer: self.scorer,
+            scorer: self.first_scorer()?,
             passages,
             dense: self.dense,
         };
@@ -163,8 +306,8 @@ impl Evaluation<'_> {
             .iter()
             .map(|&(document, score)| passages.passage(text, document, score))
             .collect::<Result<Vec<_>, _>>()?;
-        let (answer, cost) = if answers {
-            let model = self.model.ok_or_else(|| lacks("a language model"))?;
+        let (answer, cost) = if method.needs_model() {
+            let model = self.model(method)?;
             let (answer, cost) = reader::read(model, text, &retrieved, &method.settings.answer)?;
             (Some(answer), cost)
         } else {
@@ -174,12 +317,58 @@ impl Evaluation<'_> {
         let documents: Vec<_> = ranked.iter().map(|&(document, _)| document).collect();
         passages.cut(text, &documents, &mut retrieved)?;
         Ok(Trace {
-            question: question.clone(),
             retrieved,
             answer,
             cost,
-            milliseconds,
-            detail: Value::Null,
+            ..empty(question, milliseconds)
         })
+    }
+}
+
+fn lacks(method: &Method, what: &'static str) -> EvaluationError {
+    EvaluationError::Lacks {
+        name: method.name.clone(),
+        what,
+    }
+}
+
+fn evidence(
+    passages: &Passages<'_>,
+    citations: impl IntoIterator<Item = Citation>,
+) -> Vec<Retrieved> {
+    citations
+        .into_iter()
+        .map(|citation| passages.evidence(citation))
+        .collect()
+}
+
+/// A method's own trace without what the plan holds once for all questions.
+fn detail(trace: &impl serde::Serialize) -> Value {
+    let mut detail = serde_json::to_value(trace).unwrap_or_default();
+    if let Value::Object(fields) = &mut detail {
+        fields.shift_remove("settings");
+        fields.shift_remove("model");
+    }
+    detail
+}
+
+fn empty(question: &Question, milliseconds: f64) -> Trace {
+    Trace {
+        question: question.clone(),
+        retrieved: Vec::new(),
+        answer: None,
+        cost: Cost::default(),
+        failed: None,
+        milliseconds,
+        detail: Value::Null,
+    }
+}
+
+/// A question that could not be asked: nothing retrieved, nothing answered.
+fn failed(question: &Question, error: &EvaluationError) -> Trace {
+    Trace {
+        answer: Some(String::new()),
+        failed: Some(error.to_string()),
+        ..empty(question, 0.0)
     }
 }

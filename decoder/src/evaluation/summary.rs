@@ -59,6 +59,8 @@ pub struct Unjudged {
     pub no_answer: usize,
     /// Without a gold document: left out of gold-id.
     pub no_gold: usize,
+    /// Could not be asked: they count as misses.
+    pub failed: usize,
 }
 
 /// What a method cost a question.
@@ -182,6 +184,7 @@ fn summarise(method: &MethodNote, traces: &[Trace], plan: &Plan) -> (MethodSumma
         let question = &trace.question;
         unjudged.yes_no += usize::from(question.is_yes_no());
         unjudged.no_answer += usize::from(question.answers.is_empty());
+        unjudged.failed += usize::from(trace.failed.is_some());
         unjudged.no_gold += usize::from(question.gold.is_empty());
         let mut add = |metric: String, value: Option<f64>| {
             if let Some(value) = value {

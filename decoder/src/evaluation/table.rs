@@ -92,6 +92,17 @@ impl Summary {
             }
             text.push('\n');
         }
+        for method in set
+            .methods
+            .iter()
+            .filter(|method| method.unjudged.failed > 0)
+        {
+            let _ = writeln!(
+                text,
+                "{}: {} questions could not be asked and count as misses.\n",
+                method.name, method.unjudged.failed
+            );
+        }
         let mut columns: Vec<(String, String)> = Vec::new();
         for (metric, shown) in [
             ("has_answer", "has_answer R@"),
