@@ -7,8 +7,8 @@
 //! expanded: their definitions are programs).
 //!
 //! The way of a page, each step linear in its length whatever it holds:
-//! [`structure`] finds what encloses what, [`expand`] leaves out or writes templates and tags,
-//! [`inline`] resolves links and HTML, [`blocks`] makes paragraphs of lines, [`finish`] cleans each.
+//! `structure` finds what encloses what, `expand` leaves out or writes templates and tags,
+//! `inline` resolves links and HTML, `blocks` makes paragraphs of lines, `finish` cleans each.
 //! [`residue`] measures the markup that is left.
 
 mod blocks;

@@ -153,7 +153,7 @@ const KNOWN: &[(&str, Kind)] = &[
     ("rms", Ship),
     ("rtl-lang", Nth(2)),
     ("ruby", Nth(1)),
-    ("s", Nth(1)),
+    ("s", Join("")),
     ("sclass", Join(" ")),
     ("script", Nth(2)),
     ("sfrac", Fraction),
