@@ -587,7 +587,7 @@ impl<'a> Work<'a> {
         let mut read = options.read.clone();
         // A line is held together with what is parsed from it.
         if let Some(memory) = options.memory {
-            let most = memory.saturating_sub(FIXED_MEMORY) / 8 + (1 << 20);
+            let most = memory.saturating_sub(FIXED_MEMORY) / 4 + (1 << 20);
             read.longest_line = read.longest_line.min(most as usize);
         }
         if read.threads == 0 {

@@ -49,12 +49,12 @@ pub(super) struct Ready {
     pub position: Position,
 }
 
-/// Memory that reading and tokenizing a document takes beside [`FIXED_MEMORY`], in bytes: up to 12 for
-/// each of its text (three documents are on their way at a time), and up to 40 for each of its longest
-/// run without a space, which is one word to the tokenizer. Measured on documents of 27 MB.
+/// Memory that reading and tokenizing a document takes beside [`FIXED_MEMORY`], in bytes: up to 6 for each of its text
+/// (measured: 3, on one of 27 MB), and up to 40 for each of its longest run without a space, which may be one word to
+/// the tokenizer.
 pub(super) fn working_memory(text: &str) -> u64 {
     let longest = text.split(char::is_whitespace).map(str::len).max();
-    12 * text.len() as u64 + 40 * longest.unwrap_or(0) as u64
+    6 * text.len() as u64 + 40 * longest.unwrap_or(0) as u64
 }
 
 /// Title and lines of a record in canonical form.

@@ -191,6 +191,30 @@ fn a_failed_build_leaves_nothing() {
 }
 
 #[test]
+fn a_document_too_long_for_the_budget_is_left_out_with_its_figure() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = "a".repeat(1_500_000);
+    let documents = [("long", "one word", long.as_str()), ("fox", "", "A fox.")];
+    let path = corpus(dir.path(), "corpus.jsonl", lines(&documents));
+    let out = dir.path().join("index");
+    let tight = BuildOptions {
+        memory: Some(1),
+        ..options(&path, &out)
+    };
+    let BuildError::Memory { needed, .. } = build(&tight, &()).unwrap_err() else {
+        panic!()
+    };
+    let tight = BuildOptions {
+        memory: Some(needed),
+        ..tight
+    };
+    let report = build(&tight, &()).unwrap();
+    assert_eq!((report.documents, report.skipped_count), (1, 1));
+    let reason = &report.skipped[0].reason;
+    assert!(reason.contains("needs a memory budget of"), "{reason}");
+}
+
+#[test]
 fn bad_records_are_in_the_report() {
     let dir = tempfile::tempdir().unwrap();
     let path = corpus(
