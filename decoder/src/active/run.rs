@@ -261,6 +261,12 @@ impl<'a> Active<'a> {
                 finish = Finish::Turn;
                 break;
             }
+            if stretch == Stretch::Tokens {
+                let answer = tokenizer.decode(&run.written);
+                if crate::sentences::starts(&answer).len() > settings.sentences {
+                    break;
+                }
+            }
             if sentence.tokens.len() < most && sentence.end == End::Limit {
                 // The model's window is full.
                 break;

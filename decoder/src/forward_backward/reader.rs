@@ -290,6 +290,9 @@ impl Reader<'_> {
                 trace.route = Some(if none { Route::Full } else { Route::Retrieved });
                 if none {
                     context = everything()?;
+                }
+                // A choice that was described is made again, by its letter.
+                if none || settings.task == Task::Choice {
                     let style = Style::Answer {
                         cite: settings.cite && settings.task != Task::Choice,
                     };
