@@ -206,6 +206,23 @@ fn several_documents_in_other_scripts_and_from_standard_input() {
     assert_eq!(passages.len(), 2);
     assert_eq!(passages[0]["quote"], "东京是日本的首都。它很大。");
     assert_eq!(passages[1]["id"], "standard input");
+
+    // The records of a corpus are documents too; a bad one is told of and left out.
+    let corpus = "{\"id\":\"7\",\"title\":\"Tea\",\"text\":\"Tea is a drink.\"}\nnonsense\n";
+    let corpus = write(folder.path(), "corpus.jsonl", corpus);
+    let run = verbatim(&[
+        "read",
+        "--json",
+        "--answer-tokens",
+        "0",
+        "--method",
+        "order",
+        corpus.to_str().unwrap(),
+        "tea",
+    ])
+    .ended(0);
+    assert!(run.stderr.contains("corpus.jsonl:2"), "{}", run.stderr);
+    assert_eq!(run.json()["passages"][0]["id"], "7");
 }
 
 #[test]
@@ -216,7 +233,8 @@ fn bad_input_is_refused() {
     let good = good.to_str().unwrap();
     let missing = folder.join("missing.txt");
     verbatim(&["read", missing.to_str().unwrap(), "Who?"]).refused(&["missing.txt"]);
-    verbatim(&["read", folder.to_str().unwrap(), "Who?"]).refused(&["folder"]);
+    verbatim(&["read", folder.join("none.jsonl").to_str().unwrap(), "Who?"])
+        .refused(&["none.jsonl"]);
     verbatim(&["read", good, "  "]).refused(&["question", "empty"]);
     verbatim(&["read", good]).refused(&["QUESTION"]);
     let empty = write(folder, "empty.txt", " \n\t");

@@ -1,9 +1,10 @@
 //! `verbatim read`: an answer about texts that were never indexed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use corpus_tools::reader::{Entry, Input, Reader as CorpusReader};
 use decoder::chunks::LongDocument;
 use decoder::forward_backward::score::Combination;
 use decoder::forward_backward::settings::{Method, SamplePrompt, Task, Truncate};
@@ -32,7 +33,7 @@ pub struct Arguments {
     /// Print one JSON object with passages, citations and the whole trace
     #[arg(long)]
     json: bool,
-    /// Text files (`-` for standard input), then the question
+    /// Text files (`-` for standard input), folders of texts or JSON Lines, then the question
     #[arg(value_name = "DOCUMENT… QUESTION", required = true, num_args = 2..)]
     words: Vec<String>,
 }
@@ -257,10 +258,43 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Reads text files; each is one document, named as on the command line. No file is changed: offsets are into
-/// its bytes, a byte order mark in front excepted, which is no text.
+/// Reads documents: text files, each one document, named as on the command line; folders and JSON Lines, whose
+/// records bear their own ids. Offsets of a text file are into its bytes, a byte order mark in front excepted,
+/// which is no text.
 fn read_documents(names: &[String]) -> anyhow::Result<Vec<LongDocument>> {
-    names.iter().map(|name| read_document(name)).collect()
+    let mut documents = Vec::new();
+    for name in names {
+        if Path::new(name).is_dir() || is_json_lines(name) {
+            read_corpus(name, &mut documents)?;
+        } else {
+            documents.push(read_document(name)?);
+        }
+    }
+    Ok(documents)
+}
+
+/// Whether a file is called JSON Lines, compressed or not.
+fn is_json_lines(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let plain = [".gz", ".zst", ".bz2"]
+        .iter()
+        .find_map(|ending| name.strip_suffix(ending))
+        .unwrap_or(&name);
+    plain.ends_with(".jsonl")
+}
+
+fn read_corpus(name: &str, documents: &mut Vec<LongDocument>) -> anyhow::Result<()> {
+    for entry in CorpusReader::new([Input::named(name)]) {
+        match entry? {
+            Entry::Record(record) => documents.push(LongDocument {
+                id: record.id,
+                title: record.title,
+                text: record.text,
+            }),
+            Entry::Bad(bad) => terminal::say(&format!("left out: {bad}")),
+        }
+    }
+    Ok(())
 }
 
 fn read_document(name: &str) -> anyhow::Result<LongDocument> {
@@ -270,11 +304,7 @@ fn read_document(name: &str) -> anyhow::Result<LongDocument> {
             .context("standard input: cannot read")?;
         ("standard input".to_owned(), bytes)
     } else {
-        let path = PathBuf::from(name);
-        if path.is_dir() {
-            bail!("{name}: a folder; name the files in it");
-        }
-        let bytes = std::fs::read(&path).with_context(|| format!("{name}: cannot read"))?;
+        let bytes = std::fs::read(name).with_context(|| format!("{name}: cannot read"))?;
         (name.to_owned(), bytes)
     };
     let text = String::from_utf8(bytes).map_err(|error| {
