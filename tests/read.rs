@@ -223,6 +223,34 @@ fn several_documents_in_other_scripts_and_from_standard_input() {
     .ended(0);
     assert!(run.stderr.contains("corpus.jsonl:2"), "{}", run.stderr);
     assert_eq!(run.json()["passages"][0]["id"], "7");
+
+    // So are the files of a folder, and a page is read as it is seen.
+    let page = "<title>Tea house</title><style>p {}</style><p>Green <b>tea</b> is served.</p>";
+    let pages = folder.path().join("pages");
+    fs::create_dir(&pages).unwrap();
+    let page = write(&pages, "house.html", page);
+    for named in [&pages, &page] {
+        let run = verbatim(&[
+            "read",
+            "--json",
+            "--answer-tokens",
+            "0",
+            "--method",
+            "order",
+            named.to_str().unwrap(),
+            "tea",
+        ])
+        .ended(0);
+        let passage = run.json()["passages"][0].clone();
+        assert_eq!(passage["title"], "Tea house");
+        assert!(
+            passage["quote"]
+                .as_str()
+                .unwrap()
+                .contains("Green tea is served."),
+            "{passage}"
+        );
+    }
 }
 
 #[test]

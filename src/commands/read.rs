@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use corpus_tools::reader::{Entry, Input, Reader as CorpusReader};
+use corpus_tools::reader::{Entry, Input, Reader as CorpusReader, html};
 use decoder::chunks::LongDocument;
 use decoder::forward_backward::score::Combination;
 use decoder::forward_backward::settings::{Method, SamplePrompt, Task, Truncate};
@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Print one JSON object with passages, citations and the whole trace
     #[arg(long)]
     json: bool,
-    /// Text files (`-` for standard input), folders of texts or JSON Lines, then the question
+    /// Text or HTML files (`-` for standard input), folders of them or JSON Lines, then the question
     #[arg(value_name = "DOCUMENT… QUESTION", required = true, num_args = 2..)]
     words: Vec<String>,
 }
@@ -260,7 +260,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
 
 /// Reads documents: text files, each one document, named as on the command line; folders and JSON Lines, whose
 /// records bear their own ids. Offsets of a text file are into its bytes, a byte order mark in front excepted,
-/// which is no text.
+/// which is no text; those of a page are into the text that is seen of it.
 fn read_documents(names: &[String]) -> anyhow::Result<Vec<LongDocument>> {
     let mut documents = Vec::new();
     for name in names {
@@ -316,14 +316,22 @@ fn read_document(name: &str) -> anyhow::Result<LongDocument> {
     if text.contains('\0') {
         bail!("{shown}: holds zero bytes, so it is no text file");
     }
-    let title = Path::new(name)
-        .file_stem()
-        .filter(|_| name != "-")
-        .map(|stem| stem.to_string_lossy().into_owned());
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let path = Path::new(name);
+    let stem = path.file_stem().filter(|_| name != "-");
+    let title = stem.map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
+    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+    let is_html = ending.is_some_and(|ending| ending == "html" || ending == "htm");
+    let (title, text) = if is_html {
+        let (named, text) = html::text(text);
+        (if named.is_empty() { title } else { named }, text)
+    } else {
+        (title, text.to_owned())
+    };
     Ok(LongDocument {
         id: shown,
-        title: title.unwrap_or_default(),
-        text: text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned(),
+        title,
+        text,
     })
 }
 

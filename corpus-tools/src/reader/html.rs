@@ -3,8 +3,8 @@
 use html5gum::emitters::default::DefaultEmitter;
 use html5gum::{Token, Tokenizer};
 
-/// The title and text of a page.
-pub(super) fn text(html: &str) -> (String, String) {
+/// The title and text of a page: what a reader sees of it, one paragraph a line. No input fails.
+pub fn text(html: &str) -> (String, String) {
     let mut page = Page::default();
     let mut emitter = DefaultEmitter::default();
     // The contents of scripts and styles are no tags.

@@ -8,7 +8,7 @@ mod bz2;
 mod dump;
 mod folder;
 mod group;
-mod html;
+pub mod html;
 mod lines;
 mod parquet;
 mod record;
