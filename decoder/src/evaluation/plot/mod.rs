@@ -1,6 +1,6 @@
 //! Charts of an evaluation: quality against latency, against the number of texts, and against their length.
 //!
-//! A chart is laid out once as a [`Drawing`] of lines, dots and words, and written as SVG and as PNG.
+//! A chart is laid out once as a `Drawing` of lines, dots and words, and written as SVG and as PNG.
 
 mod drawing;
 mod glyphs;
