@@ -21,6 +21,7 @@ use models::language_model::LanguageModel;
 
 use crate::generator_at::{self, GeneratorArguments};
 use crate::models_at::{self, ModelArguments, SENTENCE_ENCODER, ScorerArguments};
+use crate::settings_file::Changes;
 use crate::{Outcome, interrupt, terminal};
 
 /// Bad records that are named one by one.
@@ -63,14 +64,17 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", required_unless_present = "from")]
     out: Option<PathBuf>,
     /// Compute every metric again from the traces in this folder, without an index or a model
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["index", "questions", "out", "limit", "methods", "set"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["index", "questions", "out", "limit", "methods", "set", "settings"])]
     from: Option<PathBuf>,
     /// Write no answers: retrieval only
     #[arg(long)]
     no_answer: bool,
-    /// Change a setting for all methods
-    #[arg(long, value_name = "SECTION.FIELD=VALUE")]
-    set: Vec<String>,
+    /// Settings for all methods, in TOML
+    #[arg(long, value_name = "FILE", value_parser = Changes::from_file)]
+    settings: Option<Changes>,
+    /// Change one setting for all methods, as evidence.lambda=2
+    #[arg(long, value_name = "KEY=VALUE", value_parser = Changes::from_pair)]
+    set: Vec<Changes>,
     /// Tokens to which texts are cut around their best window, so that length buys nothing; 0 cuts nothing
     #[arg(long, value_name = "N", default_value_t = Sizes::default().cut)]
     cut: u32,
@@ -159,21 +163,18 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
 /// The methods that the flags name.
 fn methods(arguments: &Arguments) -> anyhow::Result<Vec<Method>> {
     let mut base = Settings::default();
+    for changes in arguments.settings.iter().chain(&arguments.set) {
+        base = changes.apply(base).map_err(anyhow::Error::msg)?;
+    }
     if arguments.no_answer {
         base.answer.most_tokens = 0;
     }
-    let changes = arguments.set.join("+");
     let mut seen = HashSet::new();
     arguments
         .methods
         .iter()
         .filter(|name| seen.insert(name.as_str()))
-        .map(|name| {
-            let changed = Method::parse(&format!("engine:{changes}"), &base)
-                .context("--set")?
-                .settings;
-            Ok(Method::parse(name, &changed)?)
-        })
+        .map(|name| Ok(Method::parse(name, &base)?))
         .collect()
 }
 
