@@ -131,15 +131,18 @@ pub fn rouge_words(text: &str) -> Vec<String> {
     let lower = text.to_lowercase();
     let mut words = Vec::new();
     let mut word = String::new();
+    let mut before_alone = false;
     for c in lower.chars() {
         let alone = crate::analysis::is_spaceless(c);
         let mark = !c.is_ascii() && unicode_normalization::char::is_combining_mark(c);
-        if !is_word(c) || (alone && !mark) {
+        // A character that is a word by itself ends where the next one begins, its marks aside.
+        if !is_word(c) || ((alone || before_alone) && !mark) {
             words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()));
         }
         if is_word(c) {
             word.push(c);
         }
+        before_alone = alone || (mark && before_alone);
     }
     words.extend(Some(word).filter(|word| !word.is_empty()));
     words

@@ -29,7 +29,11 @@ pub(super) fn math_text(source: &str) -> String {
                         skip_group(&mut chars);
                         continue;
                     }
-                    _ => ("", ""),
+                    Some(outer @ Wanted::Closing(_)) => {
+                        pending.push(outer);
+                        ("", "")
+                    }
+                    None => ("", ""),
                 };
                 out.push_str(open);
                 pending.push(Wanted::Closing(close));
