@@ -161,14 +161,23 @@ fn titled(
         collect(begun, &|title| title == name)?;
     }
     for added in [" (", ","] {
-        for continuation in &next {
-            let token = tokenizer.token_bytes(continuation.symbol);
-            if token.is_some_and(|token| token.starts_with(added.as_bytes())) {
-                collect(&fm.extend(begun, continuation.symbol), &|title| {
-                    title
-                        .strip_prefix(name)
-                        .is_some_and(|rest| rest.starts_with(added))
-                })?;
+        let adds = |title: &str| {
+            let rest = title.strip_prefix(name);
+            rest.is_some_and(|rest| rest.starts_with(added))
+        };
+        // What is added may be the beginning of a token, or several tokens.
+        let mut open = vec![(begun.clone(), added.as_bytes())];
+        while let Some((ranges, rest)) = open.pop() {
+            fm.continuations(&ranges, &mut next);
+            for &Continuation { symbol, .. } in &next {
+                let token = tokenizer.token_bytes(symbol).unwrap_or_default();
+                if token.starts_with(rest) {
+                    collect(&fm.extend(&ranges, symbol), &adds)?;
+                } else if !token.is_empty()
+                    && let Some(rest) = rest.strip_prefix(token)
+                {
+                    open.push((fm.extend(&ranges, symbol), rest));
+                }
             }
         }
     }

@@ -1,0 +1,152 @@
+//! Beam search against an exhaustive search over every phrase, with logits that are a fixed function of the context.
+
+use decoder::PhraseConstraint;
+use decoder::beam::{Appended, BranchSource, search};
+use decoder::settings::BeamSettings;
+use fmindex::{BuildOptions, Index, Segment, build_segment};
+use models::ModelError;
+use models::language_model::log_normaliser;
+use proptest::prelude::*;
+
+const SEPARATOR: u32 = 4;
+const CLOSE: u32 = 5;
+const WIDTH: u64 = 6;
+
+fn logits_after(context: &[u32], seed: u64) -> Vec<f32> {
+    let mut state = seed;
+    for &token in context {
+        state = (state ^ u64::from(token) ^ 0x51)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(23);
+    }
+    (0..WIDTH)
+        .map(|token| {
+            let mixed = (state ^ token.wrapping_mul(0xd134_2543_de82_ef95))
+                .wrapping_mul(0xaf25_1af3_b0f0_25b5);
+            ((mixed >> 40) as f32 / (1u32 << 24) as f32) * 6.0
+        })
+        .collect()
+}
+
+fn log_probability(context: &[u32], token: u32, seed: u64) -> f64 {
+    let logits = logits_after(context, seed);
+    f64::from(logits[token as usize] - log_normaliser(&logits))
+}
+
+struct Hashed(u64);
+
+impl BranchSource for Hashed {
+    type Context = Vec<u32>;
+
+    fn fork(&self, context: &Vec<u32>) -> Vec<u32> {
+        context.clone()
+    }
+
+    fn append(
+        &mut self,
+        branches: &mut [(&mut Vec<u32>, &[u32])],
+    ) -> Result<Vec<Appended>, ModelError> {
+        let read = |(context, tokens): &mut (&mut Vec<u32>, &[u32])| {
+            let mut log_probabilities = Vec::new();
+            for (at, &token) in tokens.iter().enumerate() {
+                if at > 0 {
+                    log_probabilities.push(log_probability(context, token, self.0) as f32);
+                }
+                context.push(token);
+            }
+            Appended {
+                log_probabilities,
+                logits: logits_after(context, self.0),
+            }
+        };
+        Ok(branches.iter_mut().map(read).collect())
+    }
+
+    fn end_tokens(&self) -> &[u32] {
+        &[]
+    }
+}
+
+/// Every phrase that can be written, with its log-probability and whether the model ended it.
+fn all(paragraphs: &[Vec<u32>], settings: &BeamSettings, seed: u64) -> Vec<(Vec<u32>, f64, bool)> {
+    let mut open = vec![(Vec::new(), 0.0)];
+    let mut found = Vec::new();
+    while let Some((phrase, so_far)) = open.pop() {
+        let mut next: Vec<u32> = paragraphs
+            .iter()
+            .flat_map(|paragraph| paragraph.windows(phrase.len() + 1))
+            .filter(|window| window.starts_with(&phrase))
+            .map(|window| window[phrase.len()])
+            .collect();
+        next.sort_unstable();
+        next.dedup();
+        if next.is_empty() || phrase.len() >= settings.most_tokens {
+            if !phrase.is_empty() {
+                found.push((phrase, so_far, false));
+            }
+            continue;
+        }
+        if phrase.len() >= settings.close_from.max(1) {
+            let end = so_far + log_probability(&phrase, CLOSE, seed);
+            found.push((phrase.clone(), end, true));
+        }
+        for token in next {
+            let longer = [&phrase[..], &[token]].concat();
+            open.push((longer, so_far + log_probability(&phrase, token, seed)));
+        }
+    }
+    found
+}
+
+fn index(paragraphs: &[Vec<u32>], folder: &std::path::Path) -> Index {
+    let closed = |paragraph: &Vec<u32>| [&paragraph[..], &[SEPARATOR]].concat();
+    let tokens: Vec<u32> = paragraphs.iter().flat_map(closed).collect();
+    let options = BuildOptions {
+        alphabet: SEPARATOR + 1,
+        separator: SEPARATOR,
+        ..Default::default()
+    };
+    build_segment(folder, tokens, &[0], &options, &()).unwrap();
+    Index::new(vec![Segment::open(folder).unwrap()]).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn beams_are_phrases_of_the_texts_with_their_probability(
+        paragraphs in prop::collection::vec(prop::collection::vec(0..SEPARATOR, 1..7), 1..5),
+        seed in any::<u64>(),
+        beams in 1usize..6,
+        groups in 1usize..6,
+        close_from in 1usize..5,
+        diversity in prop::sample::select(vec![0.0, 1.0]),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let index = index(&paragraphs, folder.path());
+        let settings = BeamSettings { beams, groups, diversity, close_from, most_tokens: 5, length_penalty: 1.0 };
+        let run = |settings: &BeamSettings| {
+            let context = Vec::new();
+            let logits = logits_after(&context, seed);
+            let constraint = PhraseConstraint::corpus(&index);
+            search(&mut Hashed(seed), &context, &logits, &constraint, CLOSE, settings, &|| false).unwrap()
+        };
+        let (found, cost) = run(&settings);
+        let every = all(&paragraphs, &settings, seed);
+        prop_assert!(!found.is_empty() && found.len() <= beams);
+        prop_assert!(found.is_sorted_by(|a, b| a.score(1.0) >= b.score(1.0)));
+        prop_assert!(cost.evaluated <= cost.written);
+        for beam in &found {
+            let same = every.iter().find(|(phrase, _, ended)| phrase == beam.tokens() && *ended == beam.chosen_end);
+            let (_, log_probability, _) = same.expect("a phrase of the texts");
+            prop_assert!((beam.log_probability - log_probability).abs() < 1e-4);
+        }
+        // One group so wide that nothing is dropped, and that does not stop early, finds every phrase.
+        let wide = BeamSettings { beams: every.len() + 1024, groups: 1, ..settings };
+        let (found, _) = run(&wide);
+        prop_assert_eq!(found.len(), every.len());
+        let best = |ended: f64, length: usize, sum: f64| sum / (length as f64 + ended);
+        let most = every.iter().map(|(phrase, sum, ended)| best(f64::from(u8::from(*ended)), phrase.len(), *sum));
+        prop_assert!((found[0].score(1.0) - most.fold(f64::NEG_INFINITY, f64::max)).abs() < 1e-4);
+    }
+}

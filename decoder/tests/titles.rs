@@ -1,0 +1,135 @@
+//! Titles named in a text, looked up in a real index of a few documents.
+
+use corpus_tools::Index;
+use corpus_tools::build::{BuildOptions, build};
+use corpus_tools::reader::Input;
+use decoder::retrieval::shares;
+use decoder::settings::TitleSettings;
+use decoder::titles::{NamedTitle, named_in};
+use models::tokenizer::Tokenizer;
+
+/// A byte-level tokenizer without merges: the id of a token is its byte.
+fn tokenizer() -> Tokenizer {
+    let direct = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    let mut next = 256;
+    let mut vocabulary = serde_json::Map::new();
+    for byte in 0..=255u8 {
+        let c = if direct(byte) {
+            char::from(byte)
+        } else {
+            next += 1;
+            char::from_u32(next - 1).unwrap()
+        };
+        vocabulary.insert(c.to_string(), u32::from(byte).into());
+    }
+    let json = serde_json::json!({
+        "version": "1.0",
+        "added_tokens": [],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+    });
+    Tokenizer::from_json(json.to_string().as_bytes()).unwrap()
+}
+
+fn index(tokenizer: &Tokenizer, folder: &std::path::Path) -> Index {
+    let documents = [
+        ("a", "Ed Wood", "Edward Wood was a director."),
+        ("b", "Ed Wood (film)", "Ed Wood is a film."),
+        ("c", "Ed", "A given name."),
+        ("d", "Wood", "Wood grows."),
+        // A paragraph that is a name, in a document with another title.
+        ("e", "Names", "Bela Lugosi\nVampira"),
+        ("f", "Bela Lugosi", "An actor."),
+        ("g", "Springfield, Ohio", "A town."),
+        ("h", "Ed Wooden", "Somebody else."),
+        ("i", "東京", "日本の首都。"),
+        ("j", "", "No title."),
+    ];
+    let lines: Vec<String> = documents
+        .iter()
+        .map(|(id, title, text)| {
+            serde_json::json!({"id": id, "title": title, "text": text}).to_string()
+        })
+        .collect();
+    let corpus = folder.join("corpus.jsonl");
+    std::fs::write(&corpus, lines.join("\n")).unwrap();
+    let out = folder.join("index");
+    build(
+        &BuildOptions::new([Input::named(&corpus)], &out, tokenizer),
+        &(),
+    )
+    .unwrap();
+    Index::open(&out).unwrap()
+}
+
+#[test]
+fn names_are_found_with_their_documents() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokenizer = tokenizer();
+    let index = index(&tokenizer, folder.path());
+    let settings = TitleSettings::default();
+    let named = |text: &str| named_in(&index, &tokenizer, text, &settings).unwrap();
+    let shown = |titles: &[NamedTitle]| -> Vec<(String, String)> {
+        let ids = |title: &NamedTitle| {
+            let ids = title.documents.iter();
+            ids.map(|&document| index.document(document).unwrap().id.to_owned())
+                .collect::<String>()
+        };
+        titles
+            .iter()
+            .map(|title| (title.name.clone(), ids(title)))
+            .collect()
+    };
+    let expect = |text: &str, expected: &[(&str, &str)]| {
+        let found = shown(&named(text));
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(name, ids)| ((*name).to_owned(), (*ids).to_owned()))
+            .collect();
+        assert_eq!(found, expected, "{text:?}");
+    };
+    // The longest name only, its namesakes behind it; "Ed Wooden" is another name.
+    expect(
+        "Was Ed Wood a friend of Bela Lugosi?",
+        &[("Ed Wood", "ab"), ("Bela Lugosi", "f")],
+    );
+    expect("He met Ed Wooden.", &[("Ed Wooden", "h")]);
+    // Without capitals names are tried with them, but a single word is none.
+    expect(
+        "who played bela lugosi in ed wood",
+        &[("Bela Lugosi", "f"), ("Ed Wood", "ab")],
+    );
+    expect("is wood heavy", &[]);
+    // What is added after a comma, other scripts, and texts without names.
+    expect("Where is Springfield in Ohio?", &[("Springfield", "g")]);
+    expect("The Tokyo of 東京 Tower", &[("東京", "i")]);
+    expect("Vampira is in no title", &[]);
+    expect("", &[]);
+    expect(" \n ", &[]);
+    // Frequent names, and names of many documents, say nothing.
+    let strict = |settings: TitleSettings| {
+        shown(&named_in(&index, &tokenizer, "On Ed Wood", &settings).unwrap())
+    };
+    let rare = TitleSettings {
+        most_occurrences: 1,
+        ..settings.clone()
+    };
+    assert!(strict(rare).is_empty());
+    let alone = TitleSettings {
+        sharing: 1,
+        ..settings.clone()
+    };
+    assert!(strict(alone).is_empty());
+    let none = TitleSettings {
+        most_words: 0,
+        ..settings.clone()
+    };
+    assert!(strict(none).is_empty());
+
+    // A name of one document that stands twice, in ten documents: 1 − ln 2 / ln 10.
+    let titles = named("On Bela Lugosi");
+    assert_eq!(titles[0].occurrences, 2);
+    let share = shares(&titles, 10)[&titles[0].documents[0]];
+    assert!((share - (1.0 - 2f32.ln() / 10f32.ln())).abs() < 1e-6);
+}
