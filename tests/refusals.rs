@@ -264,8 +264,7 @@ fn wrong_use_and_wrong_models() {
     assert!(!Path::new(out).exists());
 
     // An index of another vocabulary: bytes only.
-    let tokenizer = folder.path().join("tokenizer.json");
-    fs::write(&tokenizer, byte_tokenizer()).unwrap();
+    let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/fixtures/bytes.json");
     verbatim(&[
         "index",
         "build",
@@ -286,31 +285,6 @@ fn wrong_use_and_wrong_models() {
         "Who broke ciphers?",
     ])
     .refused(&["another tokenizer", "other.index"]);
-}
-
-/// A byte-level BPE tokenizer without merges: one token a byte.
-fn byte_tokenizer() -> String {
-    // The printable stand-ins of GPT-2's byte alphabet.
-    let direct = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-    let mut next = 256;
-    let mut vocabulary = serde_json::Map::new();
-    for byte in 0..=255u8 {
-        let c = if direct(byte) {
-            char::from(byte)
-        } else {
-            next += 1;
-            char::from_u32(next - 1).unwrap()
-        };
-        vocabulary.insert(c.to_string(), u32::from(byte).into());
-    }
-    serde_json::json!({
-        "version": "1.0",
-        "added_tokens": [],
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
-        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
-    })
-    .to_string()
 }
 
 #[test]

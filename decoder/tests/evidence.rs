@@ -21,26 +21,8 @@ const CLOSE: u32 = b'\n' as u32;
 
 /// A byte-level tokenizer without merges: the id of a token is its byte.
 fn tokenizer() -> Tokenizer {
-    let direct = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-    let mut next = 256;
-    let mut vocabulary = serde_json::Map::new();
-    for byte in 0..=255u8 {
-        let c = if direct(byte) {
-            char::from(byte)
-        } else {
-            next += 1;
-            char::from_u32(next - 1).unwrap()
-        };
-        vocabulary.insert(c.to_string(), u32::from(byte).into());
-    }
-    let json = serde_json::json!({
-        "version": "1.0",
-        "added_tokens": [],
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
-        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
-    });
-    Tokenizer::from_json(json.to_string().as_bytes()).unwrap()
+    let definition = include_bytes!("../../models/tests/fixtures/bytes.json");
+    Tokenizer::from_json(definition).unwrap()
 }
 
 /// Logits that are a fixed function of the context, with a liking for closing now and then.

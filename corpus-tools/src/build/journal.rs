@@ -114,7 +114,7 @@ pub(crate) struct OpenSegment {
 }
 
 /// What is finished of a work.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Journal {
     version: u32,
     /// `build`, `add` or `merge`.
@@ -153,16 +153,7 @@ impl Journal {
             reading: digest(reading),
             writing: digest(writing),
             inputs: InputMark::of(inputs).unwrap_or_default(),
-            position: Position::default(),
-            parts: 0,
-            used_parts: 0,
-            text_bytes: 0,
-            gathered: false,
-            skipped: Skipped::default(),
-            left_out: LeftOut::new(),
-            segments: Vec::new(),
-            next: Cursor::default(),
-            open: None,
+            ..Self::default()
         }
     }
 
@@ -220,18 +211,14 @@ impl Journal {
 
     /// The same work with nothing finished.
     pub fn emptied(&self) -> Self {
+        let of_work = self.clone();
         Self {
-            position: Position::default(),
-            parts: 0,
-            used_parts: 0,
-            text_bytes: 0,
-            gathered: false,
-            skipped: Skipped::default(),
-            left_out: LeftOut::new(),
-            segments: Vec::new(),
-            next: Cursor::default(),
-            open: None,
-            ..self.clone()
+            version: of_work.version,
+            task: of_work.task,
+            reading: of_work.reading,
+            writing: of_work.writing,
+            inputs: of_work.inputs,
+            ..Self::default()
         }
     }
 

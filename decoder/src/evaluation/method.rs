@@ -52,7 +52,12 @@ const KINDS: &[(&str, Kind)] = &[
 const ABLATIONS: &[(&str, &str)] = &[
     ("no-clues", "clues.most=0"),
     ("no-expansion", "clues.auxiliary=0"),
-    ("no-future-windows", "evidence.lambda=0"),
+    // Where a piece stays at its place nothing steers it: the two below are to be compared with each other.
+    ("document", "evidence.scope=document"),
+    (
+        "no-future-windows",
+        "evidence.scope=document+evidence.lambda=0",
+    ),
     ("no-titles", "candidates.title_weight=0+titles.bonus=0"),
     ("no-hops", "hops.pieces=0"),
     ("all-candidates", "evidence.scope=candidates"),
@@ -240,6 +245,7 @@ fn set(settings: &mut Value, change: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Scope;
 
     #[test]
     fn names_and_changes() {
@@ -249,6 +255,7 @@ mod tests {
         assert_eq!(parse("engine").unwrap().settings, base);
         let method = parse("engine:no-future-windows+windows.scorer=bm25").unwrap();
         assert_eq!(method.settings.evidence.lambda, 0.0);
+        assert_eq!(method.settings.evidence.scope, Scope::Document);
         assert_eq!(method.scorer(), WindowScorerKind::Bm25);
         for wrong in [
             "",

@@ -459,8 +459,9 @@ pub(super) fn to_json(parts: Parts<'_>) -> Value {
         .cloned()
         .chain(runs)
         .map(|c| {
+            // Runs of white space are looked for where spaces have become "▁" as in their content.
             json!({"id": c.id, "content": c.content, "single_word": false, "lstrip": false, "rstrip": false,
-                   "normalized": false, "special": c.special})
+                   "normalized": !c.special && is_white_space(&c.content), "special": c.special})
         })
         .collect();
     let by_id: HashMap<u32, &str> = parts
