@@ -93,6 +93,47 @@ fn a_build_that_is_killed_goes_on() {
     verbatim(&arguments(&corpus, &out)).refused(&["there is an index already"]);
 }
 
+/// The signal of Ctrl-C, in the middle of reading and of sorting.
+#[cfg(unix)]
+#[test]
+fn a_build_that_is_interrupted_says_so_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    made_up(&corpus, 15_000);
+    let whole = folder.path().join("whole.index");
+    build(&corpus, &whole);
+    let out = folder.path().join("interrupted.index");
+    let mut interrupted = 0;
+    for step in 1.. {
+        let child = Command::new(env!("CARGO_BIN_EXE_verbatim"))
+            .args(arguments(&corpus, &out))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(step * 400));
+        let signal = ["-INT", &child.id().to_string()];
+        // It fails where the build has ended meanwhile.
+        let _ = Command::new("kill")
+            .args(signal)
+            .stderr(Stdio::null())
+            .status();
+        let ended = child.wait_with_output().unwrap();
+        if ended.status.success() {
+            break;
+        }
+        interrupted += 1;
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(130), "{said}");
+        assert!(said.contains("the same command goes on"), "{said}");
+        assert!(ended.stdout.is_empty());
+        let opened = verbatim(&["index", "stat", "--index", out.to_str().unwrap()]);
+        assert_ne!(opened.code, Some(0), "a half-built index was opened");
+    }
+    assert!(interrupted > 0, "it was never interrupted");
+    assert!(files(&out) == files(&whole), "the bytes differ");
+}
+
 #[test]
 fn an_index_through_its_life() {
     let folder = tempfile::tempdir().unwrap();
