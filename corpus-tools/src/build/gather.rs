@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use fmindex::Progress;
 use fmindex::file::FileError;
-use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::journal::{Journal, Position, part_folder};
 use super::part::{Part, PartWriter};
@@ -15,6 +15,7 @@ use super::space::Space;
 use super::{BuildError, Times};
 use crate::index::Index;
 use crate::reader::{BadRecord, Entry, Place, Reader};
+use crate::store::Store;
 
 /// Text read and tokenized at a time: enough for all threads, little enough to stop within a second.
 const BATCH: usize = 1 << 20;
@@ -277,19 +278,27 @@ impl Gathering<'_> {
         let parts = (self.journal.used_parts..self.journal.parts)
             .map(|number| Part::open(&part_folder(self.index, number)))
             .collect::<Result<Vec<_>, _>>()?;
-        let documents: u64 = parts
-            .iter()
-            .map(|part| u64::from(part.store.documents()))
-            .sum();
-        let rounds = documents.div_ceil(self.seen.capacity()).max(1);
+        let mut ids = 0;
+        for part in &parts {
+            for document in 0..part.store.documents() {
+                ids += 1 + part.store.passages(document)?.len() as u64;
+            }
+        }
+        let rounds = ids.div_ceil(self.seen.capacity()).max(1);
         self.progress.stage("comparing ids", rounds);
         for round in 0..rounds {
             let mut found: Vec<(u128, u32, u32)> = Vec::new();
             for (number, part) in parts.iter().enumerate() {
                 for document in 0..part.store.documents() {
-                    let hash = xxh3_128(part.store.id(document)?.as_bytes());
-                    if hash as u64 % rounds == round {
-                        found.push((hash, number as u32, document));
+                    let mut add = |id: &str, kind| {
+                        let hash = hash(id, kind);
+                        if hash as u64 % rounds == round {
+                            found.push((hash, number as u32, document));
+                        }
+                    };
+                    add(part.store.id(document)?, Kind::Document);
+                    for passage in part.store.passages(document)? {
+                        add(&passage.id, Kind::Passage);
                     }
                 }
                 if self.progress.interrupted() {
@@ -301,7 +310,7 @@ impl Gathering<'_> {
                 if two[0].0 == two[1].0 {
                     let place = |at: (u128, u32, u32)| parts[at.1 as usize].place(at.2);
                     return Err(BuildError::DuplicateId {
-                        id: parts[two[1].1 as usize].store.id(two[1].2)?.to_owned(),
+                        id: id_with(&parts[two[1].1 as usize].store, two[1].2, two[1].0)?,
                         first: format!("at {}", place(two[0])?),
                         second: place(two[1])?,
                     });
@@ -311,6 +320,19 @@ impl Gathering<'_> {
         }
         Ok(())
     }
+}
+
+/// The hash that ids of one kind are compared by.
+fn hash(id: &str, kind: Kind) -> u128 {
+    xxh3_128_with_seed(id.as_bytes(), kind as u64)
+}
+
+/// The id of a document, or of a passage in it, with this hash.
+fn id_with(store: &Store, document: u32, wanted: u128) -> Result<String, FileError> {
+    let mut passages = store.passages(document)?.into_iter();
+    Ok(passages
+        .find(|passage| hash(&passage.id, Kind::Passage) == wanted)
+        .map_or(store.id(document)?.to_owned(), |passage| passage.id))
 }
 
 /// What an id is of.
@@ -365,7 +387,7 @@ impl Seen {
             self.forget();
             return false;
         }
-        let hash = xxh3_128_with_seed(id.as_bytes(), kind as u64);
+        let hash = hash(id, kind);
         let words = [0, 32, 64, 96].map(|shift| (hash >> shift) as u32);
         !self.hashes.insert(words)
     }

@@ -61,6 +61,9 @@ pub struct BuildOptions<'a> {
     /// Bytes of memory to stay within, by cutting the corpus into segments; `None`: one segment as
     /// long as it can be.
     pub memory: Option<u64>,
+    /// Bytes of memory for the ids that were read, beyond which they are compared at the end; `None`: half of
+    /// what the budget leaves.
+    pub id_memory: Option<u64>,
     /// Most tokens of a segment; `None`: as many as fit into memory and format.
     pub segment_tokens: Option<u64>,
     /// Whether the first bad record ends the build.
@@ -90,6 +93,7 @@ impl<'a> BuildOptions<'a> {
             tokenizer,
             jobs: 0,
             memory: None,
+            id_memory: None,
             segment_tokens: None,
             strict: false,
             checkpoint: 16 << 20,
@@ -597,7 +601,8 @@ impl<'a> Work<'a> {
         read.temporary.get_or_insert_with(|| self.dir.clone());
         let reader = Reader::with_options(options.corpora.clone(), read);
         let space = Space::check_before(&self.dir, reader.total_bytes())?;
-        let memory = self.limits.fm.memory.map_or(u64::MAX, |memory| memory / 2);
+        let half = self.limits.fm.memory.map(|memory| memory / 2);
+        let id_memory = options.id_memory.or(half).unwrap_or(u64::MAX);
         let mut gathering = Gathering {
             index: &self.dir,
             journal: &mut self.journal,
@@ -614,7 +619,7 @@ impl<'a> Work<'a> {
             most_tokens: self.limits.most_tokens,
             space,
             progress: self.progress,
-            seen: Seen::new(memory),
+            seen: Seen::new(id_memory),
             open: None,
             position: Position::default(),
         };

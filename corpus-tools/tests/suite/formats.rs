@@ -290,21 +290,26 @@ fn passages_of_a_title_become_one_document() {
 }
 
 #[test]
-fn an_id_that_two_passages_have_is_refused_with_both_places() {
+fn an_id_that_stands_twice_is_refused_with_both_places() {
     let dir = tempfile::tempdir().unwrap();
-    let path = corpus(
-        dir.path(),
-        "psgs.tsv",
-        format!("{PASSAGES}11\tAgain.\tCat\n"),
-    );
-    let mut options = options(&path, &dir.path().join("index"));
-    options.read.group_by = Some(GroupBy::Title);
-    match build(&options, &()) {
-        Err(BuildError::DuplicateId { id, first, second }) => {
-            assert_eq!((id.as_str(), second.line), ("11", 10));
-            assert!(first.ends_with("psgs.tsv:2"), "{first}");
+    let twice = format!("{PASSAGES}11\tAgain.\tCat\n");
+    let path = corpus(dir.path(), "psgs.tsv", twice);
+    let out = dir.path().join("index");
+    for group_by in [None, Some(GroupBy::Title)] {
+        // As they are read, and at the end where memory holds no ids.
+        for id_memory in [None, Some(1)] {
+            let mut options = options(&path, &out);
+            options.read.group_by = group_by;
+            options.id_memory = id_memory;
+            match build(&options, &()) {
+                Err(BuildError::DuplicateId { id, first, second }) => {
+                    assert_eq!((id.as_str(), second.line), ("11", 10));
+                    assert!(first.ends_with("psgs.tsv:2"), "{first}");
+                }
+                other => panic!("{other:?}"),
+            }
+            assert!(!out.exists());
         }
-        other => panic!("{other:?}"),
     }
 }
 
