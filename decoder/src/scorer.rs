@@ -1,5 +1,8 @@
 //! Window scorers: how relevant a window is to the question.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
 use corpus_tools::analysis::Analyser;
 use corpus_tools::bm25;
 use corpus_tools::lexical::Lexical;
@@ -7,6 +10,7 @@ use fmindex::FileError;
 use models::ModelError;
 use models::encoder::{CrossEncoder, EncoderError, SentenceEncoder, SparseEncoder};
 use models::language_model::{LanguageModel, Wanted};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// The text of a window as a scorer reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,15 +111,84 @@ impl WindowScorer for Bm25Scorer {
     }
 }
 
-/// Cosine of sentence embeddings.
+/// Embeddings that [`EmbeddingScorer`] remembers: 50 MB of 384 values each.
+const REMEMBERED: usize = 1 << 15;
+
+/// Cosine of sentence embeddings. Texts that were embedded before, as the windows of documents that several
+/// questions lead to, are remembered.
 pub struct EmbeddingScorer {
     encoder: SentenceEncoder,
+    remembered: Mutex<Remembered>,
+}
+
+/// Embeddings by the hash of their text, in two generations: when the younger is full it becomes the older,
+/// whose embeddings are forgotten unless they are asked for again.
+#[derive(Default)]
+struct Remembered {
+    younger: HashMap<u128, Arc<[f32]>>,
+    older: HashMap<u128, Arc<[f32]>>,
+}
+
+impl Remembered {
+    fn get(&mut self, key: u128) -> Option<Arc<[f32]>> {
+        if let Some(embedding) = self.younger.get(&key) {
+            return Some(Arc::clone(embedding));
+        }
+        let embedding = self.older.remove(&key)?;
+        self.insert(key, Arc::clone(&embedding));
+        Some(embedding)
+    }
+
+    fn insert(&mut self, key: u128, embedding: Arc<[f32]>) {
+        if self.younger.len() >= REMEMBERED / 2 {
+            self.older = std::mem::take(&mut self.younger);
+        }
+        self.younger.insert(key, embedding);
+    }
 }
 
 impl EmbeddingScorer {
     /// A scorer over a loaded sentence encoder.
     pub fn new(encoder: SentenceEncoder) -> Self {
-        Self { encoder }
+        Self {
+            encoder,
+            remembered: Mutex::default(),
+        }
+    }
+
+    /// The embedding of each text; those that are not remembered are computed in one batch.
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Arc<[f32]>>, EncoderError> {
+        let remembered = || {
+            self.remembered
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        let keys: Vec<u128> = texts.iter().map(|text| xxh3_128(text.as_bytes())).collect();
+        let mut found: HashMap<u128, Arc<[f32]>> = HashMap::new();
+        let mut unknown: Vec<(u128, &str)> = Vec::new();
+        let mut asked: HashSet<u128> = HashSet::new();
+        {
+            let mut remembered = remembered();
+            for (&key, &text) in keys.iter().zip(texts) {
+                match remembered.get(key) {
+                    Some(embedding) => _ = found.insert(key, embedding),
+                    None if asked.insert(key) => unknown.push((key, text)),
+                    None => {}
+                }
+            }
+        }
+        let new: Vec<&str> = unknown.iter().map(|(_, text)| *text).collect();
+        let computed = self.encoder.embed(&new)?;
+        let mut remembered = remembered();
+        for ((key, _), embedding) in unknown.into_iter().zip(computed) {
+            let embedding: Arc<[f32]> = embedding.into();
+            remembered.insert(key, Arc::clone(&embedding));
+            found.insert(key, embedding);
+        }
+        Ok(keys
+            .iter()
+            .filter_map(|key| found.get(key).cloned())
+            .collect())
     }
 }
 
@@ -133,7 +206,7 @@ impl WindowScorer for EmbeddingScorer {
         let joined: Vec<String> = windows.iter().map(WindowText::joined).collect();
         let mut all = texts.to_vec();
         all.extend(joined.iter().map(String::as_str));
-        let embeddings = self.encoder.embed(&all)?;
+        let embeddings = self.embed(&all)?;
         let (texts, windows) = embeddings.split_at(texts.len());
         // Embeddings have length 1, so the dot product is the cosine.
         let cosine = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum();
@@ -220,4 +293,24 @@ pub fn expand(
         .filter_map(|(id, _)| encoder.token(id))
         .filter(|word| word.chars().all(char::is_alphanumeric) && word.chars().count() > 1);
     Ok(words.take(most).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_what_is_asked_for_stays() {
+        let mut remembered = Remembered::default();
+        let embedding = |key: u128| -> Arc<[f32]> { [key as f32].into() };
+        remembered.insert(0, embedding(0));
+        for key in 1..3 * REMEMBERED as u128 {
+            remembered.insert(key, embedding(key));
+            assert_eq!(remembered.get(0).as_deref(), Some(&[0.0][..]));
+            assert!(remembered.younger.len() + remembered.older.len() <= REMEMBERED);
+        }
+        assert_eq!(remembered.get(1), None);
+        let last = 3 * REMEMBERED as u128 - 1;
+        assert_eq!(remembered.get(last).as_deref(), Some(&[last as f32][..]));
+    }
 }

@@ -1,0 +1,129 @@
+//! Every window scorer, and the expansion of questions, with its real model through the real binary.
+
+mod common;
+
+use std::path::Path;
+
+use common::{build, verbatim, write_corpus};
+use serde_json::Value;
+
+const DOCUMENTS: &[(&str, &str, &str)] = &[
+    (
+        "fleming",
+        "Alexander Fleming",
+        "Alexander Fleming was a Scottish physician. He discovered penicillin in 1928 at St Mary's Hospital.",
+    ),
+    (
+        "curie",
+        "Marie Curie",
+        "Marie Curie discovered polonium and radium. She worked in Paris and won two Nobel Prizes.",
+    ),
+    (
+        "penicillin",
+        "Penicillin",
+        "Penicillin is an antibiotic. It is still given against many bacterial infections in every hospital.",
+    ),
+    (
+        "wood",
+        "Ed Wood",
+        "Ed Wood was an American director. His films were made in a few days with very little money.",
+    ),
+];
+
+/// What `ask --json` prints with these flags. Every quote is looked for in its text.
+fn ask(index: &Path, question: &str, flags: &[&str]) -> Value {
+    let mut arguments = vec!["ask", "--index", index.to_str().unwrap(), "--json"];
+    arguments.extend(["--no-answer", question]);
+    arguments.extend(flags);
+    let answer = verbatim(&arguments).ended(0).json();
+    for piece in answer["evidence"].as_array().unwrap() {
+        let (_, _, text) = DOCUMENTS
+            .iter()
+            .find(|(id, ..)| piece["id"] == *id)
+            .unwrap();
+        let at = |name: &str| piece[name].as_u64().unwrap() as usize;
+        assert_eq!(piece["quote"], text[at("start_byte")..at("end_byte")]);
+    }
+    answer
+}
+
+fn scores(answer: &Value) -> Vec<f64> {
+    let windows = answer["trace"]["windows"].as_array().unwrap();
+    windows
+        .iter()
+        .map(|window| window["score"].as_f64().unwrap())
+        .collect()
+}
+
+#[test]
+fn every_scorer_orders_windows_on_its_own_scale() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    write_corpus(&corpus, DOCUMENTS);
+    let index = folder.path().join("corpus.index");
+    build(&corpus, &index);
+    let tiny = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/models/tests/reference/cross_bert"
+    );
+    let question = "Who discovered penicillin?";
+    let mut seen: Vec<Vec<f64>> = Vec::new();
+    for flags in [
+        &["--window-scorer", "bm25"][..],
+        &["--window-scorer", "embedding"],
+        &["--window-scorer", "likelihood"],
+        &["--window-scorer", "cross-encoder", "--scorer-model", tiny],
+    ] {
+        let answer = ask(&index, question, flags);
+        assert_eq!(answer["trace"]["settings"]["windows"]["scorer"], flags[1]);
+        // The cross-encoder has random weights: what it finds best says nothing.
+        if flags[1] != "cross-encoder" {
+            assert_eq!(answer["evidence"][0]["id"], "fleming", "{flags:?}");
+        }
+        let scores = scores(&answer);
+        assert!(scores.len() > 1 && scores.iter().all(|score| score.is_finite()));
+        // Mean log-probabilities.
+        assert!(flags[1] != "likelihood" || scores.iter().all(|&score| score < 0.0));
+        assert!(!seen.contains(&scores), "{flags:?} scores like another");
+        seen.push(scores);
+    }
+    verbatim(&[
+        "ask",
+        "--index",
+        index.to_str().unwrap(),
+        "--window-scorer",
+        "cross-encoder",
+        question,
+    ])
+    .refused(&["--scorer-model"]);
+}
+
+#[test]
+fn a_question_is_expanded_by_a_sparse_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    write_corpus(&corpus, DOCUMENTS);
+    let index = folder.path().join("corpus.index");
+    build(&corpus, &index);
+    let question = "Which medicine did the doctor find?";
+    let plain = ask(&index, question, &[]);
+    let expanded = ask(&index, question, &["--expand", "splade-tiny"]);
+    let terms = |answer: &Value| answer["trace"]["auxiliary_clues"].clone();
+    assert_ne!(terms(&plain), terms(&expanded));
+    let words = terms(&expanded);
+    let words: Vec<&str> = words
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    assert!((1..=8).contains(&words.len()), "{words:?}");
+    // Terms that the question does not hold, and no pieces of words.
+    assert!(
+        words
+            .iter()
+            .any(|word| !question.to_lowercase().contains(word)),
+        "{words:?}"
+    );
+    assert!(words.iter().all(|word| !word.starts_with('#')), "{words:?}");
+}
