@@ -111,4 +111,8 @@ pub struct Milliseconds {
     pub rerank: f64,
     /// Writing the answer.
     pub answer: f64,
+    /// Of all that, the window scorer's part. With the passes of the model (`cost`) it leaves what index and
+    /// constraint took.
+    #[serde(default)]
+    pub scorer: f64,
 }

@@ -246,6 +246,7 @@ impl<'a> Engine<'a> {
             self.check_interrupt()?;
         }
         milliseconds.evidence += lap();
+        milliseconds.scorer = retriever.scoring().as_secs_f64() * 1e3;
 
         let rerank = self.rerank(question, &surroundings, settings)?;
         if let Some(rerank) = &rerank {

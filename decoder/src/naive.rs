@@ -53,7 +53,7 @@ impl Engine<'_> {
         cost += Cost {
             passes: 1,
             evaluated: tokens.len() as u64,
-            written: 0,
+            ..Cost::default()
         };
         let mut evidence = Vec::new();
         let mut refused = Vec::new();

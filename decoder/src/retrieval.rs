@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use corpus_tools::Index;
 use fmindex::{DocumentId, DocumentIndex};
@@ -32,6 +33,8 @@ pub struct Retriever<'a> {
     expansion: Option<Vec<String>>,
     /// The best BM25 score of a window so far.
     best_lexical: f32,
+    /// Time that the scorer took so far.
+    scoring: Duration,
 }
 
 /// The rankings of documents for a question, and what they come from.
@@ -96,7 +99,13 @@ impl<'a> Retriever<'a> {
             question,
             expansion: None,
             best_lexical: f32::MIN_POSITIVE,
+            scoring: Duration::ZERO,
         }
+    }
+
+    /// Time that the window scorer took so far.
+    pub fn scoring(&self) -> Duration {
+        self.scoring
     }
 
     /// The same with terms of a sparse lexical model, the strongest first. They take the place of the question's
@@ -271,7 +280,9 @@ impl<'a> Retriever<'a> {
             windows = order.iter().map(|&at| windows[at].clone()).collect();
             texts = order.iter().map(|&at| texts[at].clone()).collect();
         }
+        let start = Instant::now();
         let scores = self.scorer.score(self.question, &texts)?;
+        self.scoring += start.elapsed();
         for (window, score) in windows.iter_mut().zip(scores) {
             window.score = Some(score);
         }

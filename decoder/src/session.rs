@@ -1,5 +1,7 @@
 //! A session with a language model: one growing context, logits when asked for, and what they cost.
 
+use std::time::Instant;
+
 use models::ModelError;
 use models::language_model::{Cache, LanguageModel, Wanted};
 use serde::{Deserialize, Serialize};
@@ -70,7 +72,7 @@ impl LogitsSource for ModelSource<'_> {
 }
 
 /// What a session cost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Forward passes of the model.
     pub passes: u64,
@@ -78,6 +80,9 @@ pub struct Cost {
     pub evaluated: u64,
     /// Tokens written by the model or forced by a constraint.
     pub written: u64,
+    /// Milliseconds that the passes of sessions took; those of beams and of samples are not measured.
+    #[serde(default)]
+    pub milliseconds: f64,
 }
 
 impl std::ops::AddAssign for Cost {
@@ -85,6 +90,7 @@ impl std::ops::AddAssign for Cost {
         self.passes += other.passes;
         self.evaluated += other.evaluated;
         self.written += other.written;
+        self.milliseconds += other.milliseconds;
     }
 }
 
@@ -163,7 +169,9 @@ impl<S: LogitsSource> Session<S> {
                 self.source.truncate(self.read);
             }
             let waiting = &self.tokens[self.read..];
+            let start = Instant::now();
             let mut logits = self.source.append(waiting)?;
+            self.cost.milliseconds += start.elapsed().as_secs_f64() * 1e3;
             self.cost.passes += 1;
             self.cost.evaluated += waiting.len() as u64;
             self.read = self.tokens.len();

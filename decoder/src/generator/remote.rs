@@ -46,6 +46,7 @@ impl<'a> RemoteGenerator<'a> {
                 passes: 1,
                 evaluated: prompt_tokens,
                 written: tokens as u64,
+                ..Cost::default()
             },
         }
     }
