@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use rayon::prelude::*;
+
 use crate::analysis::Analyser;
 
 /// The two parameters of BM25.
@@ -129,7 +131,7 @@ fn count(analyser: &Analyser, terms: &[(String, u32)], texts: &[&str]) -> Vec<Co
         });
         counted
     };
-    texts.iter().map(count).collect()
+    texts.par_iter().map(count).collect()
 }
 
 fn combine(parameters: Parameters, weights: &[f32], counted: &[Counted]) -> Vec<f32> {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use corpus_tools::Index;
 use fmindex::{DocumentId, DocumentIndex};
 use models::tokenizer::Tokenizer;
+use rayon::prelude::*;
 
 use crate::candidates::{self, Candidate};
 use crate::clues::{self, Clue};
@@ -249,7 +250,7 @@ impl<'a> Retriever<'a> {
         };
         // A window that holds nothing but a title has nothing to quote.
         let (mut windows, mut texts): (Vec<Window>, Vec<WindowText>) = opened
-            .into_iter()
+            .into_par_iter()
             .map(|window| {
                 let text = text(&window);
                 (window, text)
@@ -299,7 +300,7 @@ impl<'a> Retriever<'a> {
     ) -> Result<(Vec<Candidate>, Vec<Window>), EngineError> {
         let candidates = rankings
             .fused
-            .iter()
+            .par_iter()
             .map(|&(document, score)| self.candidate(document, score))
             .collect::<Result<Vec<_>, _>>()?;
         let shares = shares(&rankings.titles, self.index.fm().documents());
@@ -341,7 +342,7 @@ impl<'a> Retriever<'a> {
             .collect();
         let first = known.len() as u32;
         let fresh = linked
-            .iter()
+            .par_iter()
             .filter(|(document, _)| !known.contains_key(document))
             .map(|&(document, _)| self.candidate(document, 0.0))
             .collect::<Result<Vec<_>, _>>()?;
