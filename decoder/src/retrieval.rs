@@ -67,14 +67,15 @@ impl Rankings {
 
 /// The share of a bonus for each document of some named titles, in a collection of `documents`:
 /// `ln(N/occ) / ln N / √n` for a name with `occ` occurrences that is the title of `n` documents, so that a
-/// rare name of one document gets nearly all and a word that stands everywhere nothing. The greatest where
-/// several names lead to one document.
-pub fn shares(titles: &[NamedTitle], documents: u64) -> HashMap<DocumentId, f32> {
+/// rare name of one document gets nearly all and a word that stands everywhere nothing; a name that is spelled in
+/// another way has `guessed` times that. The greatest where several names lead to one document.
+pub fn shares(titles: &[NamedTitle], documents: u64, guessed: f32) -> HashMap<DocumentId, f32> {
     let mut shares = HashMap::new();
     let all = (documents.max(2) as f32).ln();
     for title in titles {
         let rarity = 1.0 - (title.occurrences.max(1) as f32).ln() / all;
-        let share = rarity.max(0.0) / (title.documents.len().max(1) as f32).sqrt();
+        let sure = if title.guessed { guessed } else { 1.0 };
+        let share = sure * rarity.max(0.0) / (title.documents.len().max(1) as f32).sqrt();
         for &document in &title.documents {
             let best: &mut f32 = shares.entry(document).or_default();
             *best = best.max(share);
@@ -191,6 +192,11 @@ impl<'a> Retriever<'a> {
         )?)
     }
 
+    fn shares(&self, titles: &[NamedTitle]) -> HashMap<DocumentId, f32> {
+        let documents = self.index.fm().documents();
+        shares(titles, documents, self.settings.titles.guessed)
+    }
+
     /// Makes a document a candidate: reads its tokens and builds its FM-index.
     ///
     /// # Errors
@@ -303,7 +309,7 @@ impl<'a> Retriever<'a> {
             .par_iter()
             .map(|&(document, score)| self.candidate(document, score))
             .collect::<Result<Vec<_>, _>>()?;
-        let shares = shares(&rankings.titles, self.index.fm().documents());
+        let shares = self.shares(&rankings.titles);
         let bonus: Vec<f32> = candidates
             .iter()
             .map(|candidate| {
@@ -329,7 +335,7 @@ impl<'a> Retriever<'a> {
         writer: &mut EvidenceWriter<'_>,
     ) -> Result<Vec<u32>, EngineError> {
         let settings = &self.settings.hops;
-        let shares = shares(&self.named(quote)?, self.index.fm().documents());
+        let shares = self.shares(&self.named(quote)?);
         let own = writer.candidates()[from as usize].document;
         let mut linked: Vec<(DocumentId, f32)> = shares.into_iter().collect();
         linked.retain(|&(document, _)| document != own);

@@ -22,6 +22,8 @@ pub struct NamedTitle {
     pub name: String,
     /// Where it stands: bytes of the text's canonical form.
     pub span: Range<usize>,
+    /// Whether the text, which has no capitals, spells it in another way.
+    pub guessed: bool,
     /// Occurrences of the name in live documents.
     pub occurrences: u64,
     /// The documents: first those whose title is the name, then those that add something in brackets, then
@@ -78,10 +80,12 @@ pub fn named_in(
                     if !documents.is_empty() {
                         let tokens = tokenizer.encode_text(&format!(" {name}"));
                         let fm = index.fm();
+                        let span = start.start..words[last].end;
                         found.push(NamedTitle {
                             occurrences: fm.count(&fm.range(&tokens)),
+                            guessed: text[span.clone()] != name,
                             name: name.clone(),
-                            span: start.start..words[last].end,
+                            span,
                             documents,
                         });
                     }

@@ -112,6 +112,11 @@ fn names_are_found_with_their_documents() {
     // A name of one document that stands twice, in ten documents: 1 − ln 2 / ln 10.
     let titles = named("On Bela Lugosi");
     assert_eq!(titles[0].occurrences, 2);
-    let share = shares(&titles, 10)[&titles[0].documents[0]];
-    assert!((share - (1.0 - 2f32.ln() / 10f32.ln())).abs() < 1e-6);
+    let share = |titles: &[NamedTitle]| shares(titles, 10, 0.25)[&titles[0].documents[0]];
+    let whole = 1.0 - 2f32.ln() / 10f32.ln();
+    assert!((share(&titles) - whole).abs() < 1e-6);
+    // The same, guessed from a text without capitals; a script without letter case is none.
+    let titles = named("on bela lugosi");
+    assert!((share(&titles) - 0.25 * whole).abs() < 1e-6);
+    assert!(!named("東京")[0].guessed);
 }
