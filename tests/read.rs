@@ -228,8 +228,17 @@ fn several_documents_in_other_scripts_and_from_standard_input() {
     let page = "<title>Tea house</title><style>p {}</style><p>Green <b>tea</b> is served.</p>";
     let pages = folder.path().join("pages");
     fs::create_dir(&pages).unwrap();
-    let page = write(&pages, "house.html", page);
-    for named in [&pages, &page] {
+    let other = write(&pages, "other.xhtml", page);
+    let wide: Vec<u8> = "\u{feff}"
+        .chars()
+        .chain(page.chars())
+        .collect::<String>()
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let page = pages.join("house.html");
+    fs::write(&page, wide).unwrap();
+    for named in [&pages, &page, &other] {
         let run = verbatim(&[
             "read",
             "--json",
@@ -269,13 +278,26 @@ fn bad_input_is_refused() {
     verbatim(&["read", empty.to_str().unwrap(), "Who?"]).refused(&["no text"]);
     let binary = folder.join("picture.txt");
     fs::write(&binary, b"\x89PNG\r\n\x1a\n\0\0").unwrap();
-    verbatim(&["read", binary.to_str().unwrap(), "Who?"]).refused(&["picture.txt", "UTF-8"]);
+    verbatim(&["read", binary.to_str().unwrap(), "Who?"]).refused(&["picture.txt", "binary"]);
+    let other = folder.join("latin.txt");
+    fs::write(&other, b"caf\xe9").unwrap();
+    verbatim(&["read", other.to_str().unwrap(), "Who?"]).refused(&["latin.txt", "byte 3", "UTF-8"]);
     let zeros = folder.join("zeros.txt");
     fs::write(&zeros, b"a\0b").unwrap();
     verbatim(&["read", zeros.to_str().unwrap(), "Who?"]).refused(&["zeros.txt"]);
     verbatim(&["read", "--choice", "a", good, "Who?"]).refused(&["--task choice"]);
     verbatim(&["read", "--task", "choice", "--choice", "a", good, "Who?"]).refused(&["choices"]);
     verbatim(&["read", "--samples", "1000", good, "Who?"]).refused(&["1000"]);
+    for flag in ["--answer-tokens", "--budget", "--light-budget", "--chunks"] {
+        let most = u64::MAX.to_string();
+        verbatim(&["read", flag, &most, good, "Who?"]).refused(&[flag, &most]);
+    }
+    // A passage that is more than may be read.
+    let long = write(folder, "long.txt", &"A word and another. ".repeat(100));
+    for budget in ["--budget", "--light-budget"] {
+        verbatim(&["read", budget, "50", long.to_str().unwrap(), "Who?"])
+            .refused(&["at most 50", "fewer words a chunk"]);
+    }
     verbatim(&["read", "--relevance", "cross-encoder", good, "Who?"]).refused(&["--scorer-model"]);
     verbatim(&[
         "read",

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use corpus_tools::reader::{Entry, Input, Reader as CorpusReader, html};
+use corpus_tools::reader::{
+    Entry, Input, ReadOptions, Reader as CorpusReader, Record, text_document,
+};
 use decoder::chunks::LongDocument;
 use decoder::forward_backward::score::Combination;
 use decoder::forward_backward::settings::{Method, SamplePrompt, Task, Truncate};
@@ -82,16 +84,16 @@ pub struct ForwardArguments {
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     /// Most tokens of the passages that the light model reads
-    #[arg(long, value_name = "TOKENS", default_value_t = 6144)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 6144, value_parser = tokens)]
     light_budget: usize,
     /// Most tokens of the passages that the generator reads
-    #[arg(long, value_name = "TOKENS", default_value_t = 6144)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 6144, value_parser = tokens)]
     budget: usize,
     /// Most passages that the generator reads
-    #[arg(long, value_name = "N")]
-    chunks: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    chunks: Option<u32>,
     /// Most tokens of the answer (64, or 256 for a summary); 0 chooses passages only
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = answer_tokens)]
     answer_tokens: Option<usize>,
     /// Ask for no citations
     #[arg(long)]
@@ -148,6 +150,22 @@ fn weight(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Tokens of a context, which no model has more of.
+const MOST_TOKENS: usize = 100_000_000;
+
+fn tokens(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if (1..=MOST_TOKENS).contains(&number) => Ok(number),
+        _ => Err(format!(
+            "expected a number of tokens from 1 to {MOST_TOKENS}"
+        )),
+    }
+}
+
+fn answer_tokens(text: &str) -> Result<usize, String> {
+    if text == "0" { Ok(0) } else { tokens(text) }
+}
+
 fn share(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(number) if (0.0..=1.0).contains(&number) => Ok(number),
@@ -170,7 +188,7 @@ impl ForwardArguments {
             sample_prompt: self.sample_prompt.into(),
             light_budget: self.light_budget,
             budget: self.budget,
-            chunks: self.chunks,
+            chunks: self.chunks.map(|most| most as usize),
             cite: !self.no_citations,
             truncate: self.truncate.into(),
             ..ForwardSettings::default()
@@ -283,55 +301,41 @@ fn is_json_lines(name: &str) -> bool {
     plain.ends_with(".jsonl")
 }
 
+fn long_document(record: Record) -> LongDocument {
+    LongDocument {
+        id: record.id,
+        title: record.title,
+        text: record.text,
+    }
+}
+
 fn read_corpus(name: &str, documents: &mut Vec<LongDocument>) -> anyhow::Result<()> {
-    for entry in CorpusReader::new([Input::named(name)]) {
+    let mut reader = CorpusReader::new([Input::named(name)]);
+    for entry in reader.by_ref() {
         match entry? {
-            Entry::Record(record) => documents.push(LongDocument {
-                id: record.id,
-                title: record.title,
-                text: record.text,
-            }),
+            Entry::Record(record) => documents.push(long_document(*record)),
             Entry::Bad(bad) => terminal::say(&format!("left out: {bad}")),
         }
+    }
+    for (what, count) in reader.left_out() {
+        terminal::say(&format!("left out: {count} {what}"));
     }
     Ok(())
 }
 
 fn read_document(name: &str) -> anyhow::Result<LongDocument> {
-    let (shown, bytes) = if name == "-" {
-        let mut bytes = Vec::new();
-        std::io::Read::read_to_end(&mut std::io::stdin(), &mut bytes)
-            .context("standard input: cannot read")?;
-        ("standard input".to_owned(), bytes)
+    let longest = ReadOptions::default().longest_line;
+    let (id, read) = if name == "-" {
+        let read = text_document(String::new(), std::io::stdin().lock(), longest);
+        ("standard input", read)
     } else {
-        let bytes = std::fs::read(name).with_context(|| format!("{name}: cannot read"))?;
-        (name.to_owned(), bytes)
+        let file = std::fs::File::open(name).with_context(|| format!("{name}: cannot read"))?;
+        (name, text_document(name.to_owned(), file, longest))
     };
-    let text = String::from_utf8(bytes).map_err(|error| {
-        anyhow::anyhow!(
-            "{shown}: not UTF-8 text at byte {}; convert it first",
-            error.utf8_error().valid_up_to()
-        )
-    })?;
-    if text.contains('\0') {
-        bail!("{shown}: holds zero bytes, so it is no text file");
-    }
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let path = Path::new(name);
-    let stem = path.file_stem().filter(|_| name != "-");
-    let title = stem.map_or(String::new(), |stem| stem.to_string_lossy().into_owned());
-    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
-    let is_html = ending.is_some_and(|ending| ending == "html" || ending == "htm");
-    let (title, text) = if is_html {
-        let (named, text) = html::text(text);
-        (if named.is_empty() { title } else { named }, text)
-    } else {
-        (title, text.to_owned())
-    };
+    let record = read.map_err(|reason| anyhow::anyhow!("{id}: {reason}"))?;
     Ok(LongDocument {
-        id: shown,
-        title,
-        text,
+        id: id.to_owned(),
+        ..long_document(record)
     })
 }
 

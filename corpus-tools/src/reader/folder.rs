@@ -106,7 +106,11 @@ impl Folder {
                 return bad("not a file: a device, a socket or a pipe".to_owned());
             }
             self.bytes += found.len();
-            return match read(&path, longest) {
+            let text = match fs::File::open(&path) {
+                Ok(file) => read(file, longest),
+                Err(error) => Err(cannot_read(error)),
+            };
+            return match text {
                 Ok(text) => Some(Entry::Record(Box::new(document(kind, id, &text, place)))),
                 Err(reason) => bad(reason),
             };
@@ -162,13 +166,32 @@ fn kind(path: &Path) -> Option<Kind> {
     }
 }
 
+fn cannot_read(error: std::io::Error) -> String {
+    format!("cannot be read: {error}")
+}
+
+/// One text as a document, as a folder of them is read: what `id` ends in says whether it is HTML or Markdown; anything
+/// else is plain text. Line ends within a paragraph that was wrapped by hand become spaces, and every other byte of a
+/// text in UTF-8 stays at its place (a byte order mark in front is no text).
+///
+/// # Errors
+/// Why it is no text, in words: it cannot be read, is longer than `longest` bytes, binary, or neither UTF-8 nor UTF-16.
+pub fn text_document(id: String, input: impl Read, longest: usize) -> Result<Record, String> {
+    let text = read(input, longest)?;
+    let kind = kind(Path::new(&id)).unwrap_or(Kind::Text);
+    let place = Place {
+        file: id.as_str().into(),
+        line: 1,
+    };
+    Ok(document(kind, id, &text, place))
+}
+
 /// A file as a string, or why it is none.
-fn read(path: &Path, longest: usize) -> Result<String, String> {
-    let failed = |error: std::io::Error| format!("cannot be read: {error}");
-    let mut file = fs::File::open(path).map_err(failed)?;
+fn read(input: impl Read, longest: usize) -> Result<String, String> {
+    let failed = cannot_read;
     let mut bytes = Vec::new();
-    (&mut file)
-        .take(longest as u64 + 1)
+    input
+        .take((longest as u64).saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(failed)?;
     if bytes.len() > longest {
@@ -196,10 +219,8 @@ fn read(path: &Path, longest: usize) -> Result<String, String> {
 
 fn document(kind: Kind, id: String, text: &str, place: Place) -> Record {
     let stem = || {
-        let name = id.rsplit('/').next().unwrap_or(&id);
-        name.rsplit_once('.')
-            .map_or(name, |(stem, _)| stem)
-            .to_owned()
+        let stem = Path::new(&id).file_stem();
+        stem.map_or(String::new(), |stem| stem.to_string_lossy().into_owned())
     };
     let (title, text) = match kind {
         Kind::Html => {

@@ -39,6 +39,7 @@ use table::Table;
 use wiki_summaries::WikiSummaries;
 
 pub use dump::LeftOut;
+pub use folder::text_document;
 
 /// After this many bad records in front of the first good one, an input is taken for no corpus at all.
 const HOPELESS: u64 = 1000;

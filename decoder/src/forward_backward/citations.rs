@@ -28,17 +28,12 @@ pub fn resolve(answer: &str, exists: impl Fn(usize) -> bool) -> Cited {
     while let Some(at) = rest.find('[') {
         let (before, bracket) = rest.split_at(at);
         cited.text.push_str(before);
-        let inside = bracket
-            .find(']')
-            .map(|end| (&bracket[1..end], &bracket[end + 1..]));
-        let Some((numbers, after)) =
-            inside.and_then(|(inside, after)| Some((list(inside)?, after)))
-        else {
+        let Some((numbers, inside)) = numbers(bracket) else {
             cited.text.push('[');
             rest = &bracket[1..];
             continue;
         };
-        rest = after;
+        rest = &bracket[inside.len() + 2..];
         let mut kept: Vec<usize> = Vec::new();
         for number in numbers {
             match number.parse::<usize>() {
@@ -67,6 +62,16 @@ pub fn resolve(answer: &str, exists: impl Fn(usize) -> bool) -> Cited {
     cited.text.push_str(rest);
     cited.text = cited.text.trim().to_owned();
     cited
+}
+
+/// The numbers of the citation that `bracket`, which begins with `[`, begins with, and what stands between the
+/// brackets; `None` if that is anything but numbers.
+pub(super) fn numbers(bracket: &str) -> Option<(Vec<String>, &str)> {
+    let listed = |c: char| c.is_ascii_digit() || matches!(c, ' ' | ',' | ';' | '-' | '–');
+    let inside = bracket.get(1..)?;
+    let inside = &inside[..inside.find(|c| !listed(c))?];
+    let closed = bracket[1 + inside.len()..].starts_with(']');
+    Some((list(inside).filter(|_| closed)?, inside))
 }
 
 /// The numbers of a list, as written; `None` if it holds anything else.

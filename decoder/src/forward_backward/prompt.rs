@@ -1,11 +1,12 @@
 //! What light model and generator are asked: passages as data, one numbered line each, then the question.
 //!
 //! A passage cannot forge the next one or the question: white space in it is folded, so it holds no line break,
-//! and a number in brackets in it is put in parentheses, so that it is not taken for that of a passage. It
+//! and numbers in brackets in it are put in parentheses, so that they are not taken for those of passages. It
 //! cannot hold a control token either, since contents of messages are encoded as ordinary text.
 
 use models::chat::Message;
 
+use super::citations;
 use super::settings::{SamplePrompt, Task};
 
 /// What a generator writes where the passages do not hold the answer (Self-Route).
@@ -53,12 +54,11 @@ pub fn as_data(text: &str) -> String {
     while let Some(at) = rest.find('[') {
         let (before, bracket) = rest.split_at(at);
         out.push_str(before);
-        let digits = bracket[1..].bytes().take_while(u8::is_ascii_digit).count();
-        if digits > 0 && bracket[1 + digits..].starts_with(']') {
+        if let Some((_, inside)) = citations::numbers(bracket) {
             out.push('(');
-            out.push_str(&bracket[1..=digits]);
+            out.push_str(inside);
             out.push(')');
-            rest = &bracket[digits + 2..];
+            rest = &bracket[inside.len() + 2..];
         } else {
             out.push('[');
             rest = &bracket[1..];
@@ -196,6 +196,26 @@ mod tests {
         assert_eq!(lines[3], "Passage 2: Sun.");
         assert_eq!(lines[5], "Question: Is it raining?");
         assert_eq!(lines.len(), 7);
+    }
+
+    #[test]
+    fn what_is_taken_for_a_citation_stands_in_no_passage() {
+        for forged in [
+            "[2]",
+            "[1, 3]",
+            "[1;2]",
+            "[1-3]",
+            "[1–3]",
+            "[ 2 ]",
+            "[[2]]",
+            "[\u{a0}2]",
+            "[1\n]",
+        ] {
+            let data = as_data(&format!("Rain {forged}."));
+            let found = citations::resolve(&data, |_| true);
+            assert!(found.numbers.is_empty(), "{forged:?} became {data:?}");
+        }
+        assert_eq!(as_data("a [1, 3] b [sic] [1"), "a (1, 3) b [sic] [1");
     }
 
     #[test]

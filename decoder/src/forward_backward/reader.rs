@@ -31,6 +31,18 @@ pub enum ReadError {
         /// How many were given.
         given: usize,
     },
+    /// The best passage alone is more than may be read.
+    #[error(
+        "the best passage takes {tokens} tokens of {model}, and at most {budget} are to be read: give a larger budget of tokens, fewer words a chunk, or a model with a larger window"
+    )]
+    LargePassage {
+        /// The model that was to read it.
+        model: String,
+        /// What it takes.
+        tokens: usize,
+        /// What there is room for.
+        budget: usize,
+    },
     /// Chunks could not be scored.
     #[error(transparent)]
     Scorer(#[from] ScorerError),
@@ -201,7 +213,9 @@ impl Reader<'_> {
                 of,
                 &samples::Look {
                     prompt: settings.sample_prompt(),
-                    most_tokens: settings.answer_tokens + settings.sample_tokens,
+                    most_tokens: settings
+                        .answer_tokens
+                        .saturating_add(settings.sample_tokens),
                     budget: settings.light_budget,
                     sampling: settings.sampling,
                     samples: settings.samples,
@@ -221,12 +235,10 @@ impl Reader<'_> {
         let ranking = score::ranking(&scores);
         let sampled = lap();
 
-        let tokens = samples::tokens_of(self.generator, &texts);
+        let cite = settings.cite && settings.task != Task::Choice;
         let style = match settings.method {
             Method::SelfRoute => Style::AnswerOrNone,
-            _ => Style::Answer {
-                cite: settings.cite && settings.task != Task::Choice,
-            },
+            _ => Style::Answer { cite },
         };
         let room = samples::room(self.generator, &asked, style, settings.answer_tokens)?;
         let everything = || {
@@ -241,13 +253,17 @@ impl Reader<'_> {
                     limit,
                 }
             };
-            whole(&tokens, room, settings.truncate).map_err(refusal)
+            let tokens = texts
+                .iter()
+                .map(|text| samples::tokens_of(self.generator, text));
+            whole(&tokens.collect::<Vec<_>>(), room, settings.truncate).map_err(refusal)
         };
         let mut context = if settings.method == Method::Full {
             everything()?
         } else {
             let budget = settings.budget.min(room);
-            let mut chosen = score::within_budget(&ranking, &tokens, budget, settings.chunks);
+            let mut chosen =
+                samples::within_budget(self.generator, &texts, &ranking, budget, settings.chunks)?;
             if settings.method != Method::Vanilla {
                 chosen = score::reading_order(&chosen, of);
             }
@@ -279,6 +295,7 @@ impl Reader<'_> {
             milliseconds: [ranked, sampled, 0.0],
         };
         let mut answer = String::new();
+        let mut asked_to_cite = style == Style::Answer { cite: true };
         if settings.answer_tokens > 0 {
             // What may be taken back is not shown before it is certain.
             let routes = settings.method == Method::SelfRoute;
@@ -293,9 +310,8 @@ impl Reader<'_> {
                 }
                 // A choice that was described is made again, by its letter.
                 if none || settings.task == Task::Choice {
-                    let style = Style::Answer {
-                        cite: settings.cite && settings.task != Task::Choice,
-                    };
+                    let style = Style::Answer { cite };
+                    asked_to_cite = cite;
                     answer = self.answer(&asked, style, &context, &texts, &mut trace, on_text)?;
                 } else {
                     on_text(&answer);
@@ -318,7 +334,14 @@ impl Reader<'_> {
                 citation: chunks[chunk].citation(documents, scores[chunk].combined as f32),
             })
             .collect();
-        let cited = citations::resolve(&answer, |number| (1..=passages.len()).contains(&number));
+        let cited = match asked_to_cite {
+            true => citations::resolve(&answer, |number| (1..=passages.len()).contains(&number)),
+            // Numbers in brackets are the model's own words.
+            false => citations::Cited {
+                text: answer,
+                ..citations::Cited::default()
+            },
+        };
         Ok(ReadAnswer {
             question: question.to_owned(),
             answer: cited.text,

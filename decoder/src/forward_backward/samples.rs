@@ -61,12 +61,8 @@ pub(crate) fn look_forward(
     let backward = score::combine(by_question, &[], weights, Combination::Raw);
     let style = Style::Sample(look.prompt);
     let room = room(light, asked, style, look.most_tokens)?;
-    let chosen = score::within_budget(
-        &score::ranking(&backward),
-        &tokens_of(light, texts),
-        look.budget.min(room),
-        None,
-    );
+    let budget = look.budget.min(room);
+    let chosen = within_budget(light, texts, &score::ranking(&backward), budget, None)?;
     let read = score::reading_order(&chosen, document_of);
     let messages = messages(asked, style, &read, texts);
     let output = light.generate(
@@ -142,13 +138,28 @@ pub(crate) fn messages(
     prompt::request(asked, style, passages)
 }
 
-/// Tokens that each passage takes in a generator's prompt.
-pub(crate) fn tokens_of(generator: &dyn Generator, texts: &[WindowText]) -> Vec<usize> {
-    texts
-        .iter()
-        .map(|text| {
-            let line = prompt::passage_line(1, &text.title, &text.text);
-            generator.count_tokens(&line) + LINE_TOKENS
-        })
-        .collect()
+/// Tokens that a passage takes in a generator's prompt.
+pub(crate) fn tokens_of(generator: &dyn Generator, text: &WindowText) -> usize {
+    let line = prompt::passage_line(1, &text.title, &text.text);
+    generator.count_tokens(&line) + LINE_TOKENS
+}
+
+/// The best passages of `ranking` within a budget of a generator's tokens. That not even one fits is an error.
+pub(crate) fn within_budget(
+    generator: &dyn Generator,
+    texts: &[WindowText],
+    ranking: &[usize],
+    budget: usize,
+    most: Option<usize>,
+) -> Result<Vec<usize>, ReadError> {
+    let tokens = |passage: usize| tokens_of(generator, &texts[passage]);
+    let chosen = score::within_budget(ranking, tokens, budget, most);
+    match ranking.first() {
+        Some(&best) if chosen.is_empty() && most != Some(0) => Err(ReadError::LargePassage {
+            model: generator.name().to_owned(),
+            tokens: tokens(best),
+            budget,
+        }),
+        _ => Ok(chosen),
+    }
 }

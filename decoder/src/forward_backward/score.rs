@@ -14,7 +14,7 @@ pub enum Combination {
     /// the longest tends to win.
     Raw,
     /// Each text's scores are scaled to [0, 1] over the chunks (min–max) first; where all are equal, to 0. The
-    /// default: it found more in every setting that was tried (`docs/forward-backward.md`).
+    /// default, since the length of a sample then says nothing.
     #[default]
     Normalised,
 }
@@ -101,24 +101,22 @@ pub fn ranking(scores: &[Score]) -> Vec<usize> {
 }
 
 /// The best chunks of `ranking` within a budget: those are taken in order whose tokens still fit, up to `most`
-/// chunks; the first that does not fit ends it, so that a worse chunk never stands in for a better one. At
-/// least one chunk is taken where `most` permits it, even beyond the budget: the caller cuts it.
+/// chunks; the first that does not fit ends it, so that a worse chunk never stands in for a better one. `tokens` is
+/// asked only for chunks that are looked at.
 pub fn within_budget(
     ranking: &[usize],
-    tokens: &[usize],
+    tokens: impl Fn(usize) -> usize,
     budget: usize,
     most: Option<usize>,
 ) -> Vec<usize> {
-    let mut taken = Vec::new();
-    let mut used = 0usize;
-    for &chunk in ranking.iter().take(most.unwrap_or(usize::MAX)) {
-        used = used.saturating_add(tokens.get(chunk).copied().unwrap_or(0));
-        if used > budget && !taken.is_empty() {
-            break;
-        }
-        taken.push(chunk);
-    }
-    taken
+    let mut left = budget;
+    let fits = |&chunk: &usize| {
+        let rest = left.checked_sub(tokens(chunk));
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    };
+    let looked_at = ranking.iter().take(most.unwrap_or(usize::MAX));
+    looked_at.copied().take_while(fits).collect()
 }
 
 /// Chunks that were chosen, given best first, in the order in which a generator reads them: as they stand in
@@ -221,13 +219,16 @@ mod tests {
 
     #[test]
     fn budgets_are_kept() {
-        let tokens = [10, 20, 30, 40];
-        assert_eq!(within_budget(&[3, 0, 1, 2], &tokens, 75, None), [3, 0, 1]);
-        assert_eq!(within_budget(&[3, 0, 1, 2], &tokens, 69, None), [3, 0]);
-        assert_eq!(within_budget(&[3, 0, 1, 2], &tokens, 5, None), [3]);
-        assert_eq!(within_budget(&[3, 0, 1, 2], &tokens, 1000, Some(2)), [3, 0]);
-        assert!(within_budget(&[3, 0], &tokens, 1000, Some(0)).is_empty());
-        assert!(within_budget(&[], &tokens, 1000, None).is_empty());
+        let within = |ranking: &[usize], budget, most| {
+            within_budget(ranking, |chunk| [10, 20, 30, 40][chunk], budget, most)
+        };
+        assert_eq!(within(&[3, 0, 1, 2], 75, None), [3, 0, 1]);
+        assert_eq!(within(&[3, 0, 1, 2], 70, None), [3, 0, 1]);
+        assert_eq!(within(&[3, 0, 1, 2], 69, None), [3, 0]);
+        assert!(within(&[3, 0, 1, 2], 39, None).is_empty());
+        assert_eq!(within(&[3, 0, 1, 2], 1000, Some(2)), [3, 0]);
+        assert!(within(&[3, 0], 1000, Some(0)).is_empty());
+        assert!(within(&[], 1000, None).is_empty());
     }
 
     #[test]
