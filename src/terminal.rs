@@ -65,9 +65,21 @@ pub fn print(line: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints a part of a line at once. A reader who went away is noticed at the next whole line.
+pub fn print_piece(piece: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(piece.as_bytes());
+    let _ = out.flush();
+}
+
+/// Whether standard output is a terminal.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Whether standard output is a terminal that takes colour.
 pub fn colour() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+    is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
 /// Says something about the work, on standard error.

@@ -257,17 +257,24 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         light: light.as_deref().unwrap_or(generator.as_ref()),
         generator: generator.as_ref(),
     };
-    let answer = reader.read(
-        &documents,
-        question,
-        &arguments.choices,
-        &settings,
-        &mut |_| {},
-    )?;
+    // A person sees the answer as it is written.
+    let mut shown = false;
+    let streams = !arguments.json && terminal::is_terminal();
+    let mut on_text = |text: &str| {
+        if streams {
+            if !shown {
+                terminal::print_piece(&answer_label());
+            }
+            shown = true;
+            terminal::print_piece(&terminal::harmless_line(text));
+        }
+    };
+    let choices = &arguments.choices;
+    let answer = reader.read(&documents, question, choices, &settings, &mut on_text)?;
     if arguments.json {
         terminal::print_json(&answer)?;
     } else {
-        print_answer(&answer)?;
+        print_answer(&answer, shown)?;
     }
     Ok(if answer.answer.is_empty() && settings.answer_tokens > 0 {
         Outcome::NothingFound
@@ -339,16 +346,29 @@ fn read_document(name: &str) -> anyhow::Result<LongDocument> {
     })
 }
 
-/// Prints an answer with its passages for a person.
-fn print_answer(answer: &ReadAnswer) -> anyhow::Result<()> {
-    let (bold, faint, plain) = if terminal::colour() {
+/// Escape sequences for bold, faint and plain, where the terminal takes them.
+fn styles() -> (&'static str, &'static str, &'static str) {
+    if terminal::colour() {
         ("\x1b[1m", "\x1b[2m", "\x1b[0m")
     } else {
         ("", "", "")
-    };
-    if !answer.answer.is_empty() {
-        let shown = terminal::harmless_line(&answer.answer);
-        terminal::print(&format!("{bold}Answer:{plain} {shown}\n"))?;
+    }
+}
+
+/// What stands before an answer.
+fn answer_label() -> String {
+    let (bold, _, plain) = styles();
+    format!("{bold}Answer:{plain} ")
+}
+
+/// Prints an answer with its passages for a person; the answer itself may have been `shown` as it was written.
+fn print_answer(answer: &ReadAnswer, shown: bool) -> anyhow::Result<()> {
+    let (bold, faint, plain) = styles();
+    if shown {
+        terminal::print("\n")?;
+    } else if !answer.answer.is_empty() {
+        let text = terminal::harmless_line(&answer.answer);
+        terminal::print(&format!("{}{text}\n", answer_label()))?;
     }
     if !answer.unknown_citations.is_empty() {
         terminal::say(&format!(
