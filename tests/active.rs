@@ -185,6 +185,32 @@ fn evidence_under_the_constraint_and_questions_about_spans() {
 }
 
 #[test]
+fn evidence_is_what_stood_before_a_sentence_and_flags_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = index(folder.path());
+    let question = "What does a lighthouse do?";
+    let flags = ["--retrieve", "bm25", "--theta", "1", "--query", "explicit"];
+    let answer = ask(
+        &index,
+        &[&flags[..], &["--evidence", "1", question]].concat(),
+    );
+    // One piece in front of each writing of a sentence: the first, and one more a retrieval.
+    let count = |name: &str| answer["trace"][name].as_u64().unwrap() as usize;
+    let pieces = answer["evidence"].as_array().unwrap().len();
+    assert_eq!(answer["trace"]["settings"]["evidence"], 1);
+    assert!((1..=count("retrievals")).contains(&pieces), "{answer}");
+    for flag in [
+        &["--no-answer"][..],
+        &["--generator", "smollm2"],
+        &["--rerank", "f"],
+    ] {
+        let index = index.to_str().unwrap();
+        verbatim(&[&["ask", "--index", index, "--active", question], flag].concat())
+            .refused(&["--active", flag[0]]);
+    }
+}
+
+#[test]
 fn nothing_retrieved_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let index = index(folder.path());

@@ -111,8 +111,11 @@ pub struct Milliseconds {
     pub rerank: f64,
     /// Writing the answer.
     pub answer: f64,
-    /// Of all that, the window scorer's part. With the passes of the model (`cost`) it leaves what index and
-    /// constraint took.
+    /// Of all that, the window scorer's part.
     #[serde(default)]
     pub scorer: f64,
+    /// Of all that, the model's passes for clues, evidence and answer. What neither took is the part of index
+    /// and constraint.
+    #[serde(default)]
+    pub model: f64,
 }

@@ -255,9 +255,13 @@ impl<'a> Engine<'a> {
         milliseconds.rerank = lap();
         self.check_interrupt()?;
 
-        let Answered { cited, cost } =
-            self.write_answer(question, &evidence, session, turned_to_answer, settings)?;
+        let Answered {
+            cited,
+            cost,
+            passing,
+        } = self.write_answer(question, &evidence, session, turned_to_answer, settings)?;
         milliseconds.answer = lap();
+        milliseconds.model = passing.as_secs_f64() * 1e3;
 
         let trace = Trace {
             model: self.model.name().to_owned(),
@@ -300,11 +304,16 @@ impl<'a> Engine<'a> {
     ) -> Result<Answered, EngineError> {
         let most = settings.answer.most_tokens;
         if evidence.is_empty() || most == 0 {
-            return Ok(Answered::plain(String::new(), session.cost()));
+            return Ok(Answered::plain(
+                String::new(),
+                session.cost(),
+                session.passing(),
+            ));
         }
         if let Some(generator) = self.helpers.generator {
             let mut answered = finish::cite(generator, question, evidence, settings)?;
             answered.cost += session.cost();
+            answered.passing += session.passing();
             return Ok(answered);
         }
         let chat = self
@@ -318,19 +327,20 @@ impl<'a> Engine<'a> {
                 .take(settings.answer.evidence);
             let request = Message::new("user", prompt::answer_request(question, quotes));
             let tokens = template.render(&[request], true, self.tokenizer())?;
-            let mut cost = session.cost();
+            let (mut cost, mut passing) = (session.cost(), session.passing());
             let mut session = Session::new(ModelSource::new(self.model), Vec::new());
             session.push(&tokens);
             let answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
             cost += session.cost();
-            return Ok(Answered::plain(answer, cost));
+            passing += session.passing();
+            return Ok(Answered::plain(answer, cost, passing));
         }
         if !turned_to_answer {
             let line = &[Line::Answer];
             stages::choose_line(&mut session, self.tokenizer(), self.close, line)?;
         }
         let answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
-        Ok(Answered::plain(answer, session.cost()))
+        Ok(Answered::plain(answer, session.cost(), session.passing()))
     }
 
     /// The clue stage: one line a clue, until the model turns to evidence or the limit is reached.

@@ -1,5 +1,7 @@
 //! What comes after the evidence: reranking it, and an answer by another generator than the engine's model.
 
+use std::time::Duration;
+
 use corpus_tools::Citation;
 use models::sampling::Sampling;
 
@@ -36,16 +38,22 @@ impl Helpers<'_> {
 pub(crate) struct Answered {
     pub(crate) cited: Cited,
     pub(crate) cost: Cost,
+    /// Time that the engine's own model took.
+    pub(crate) passing: Duration,
 }
 
 impl Answered {
     /// An answer that was not asked to cite.
-    pub(crate) fn plain(text: String, cost: Cost) -> Self {
+    pub(crate) fn plain(text: String, cost: Cost, passing: Duration) -> Self {
         let cited = Cited {
             text,
             ..Cited::default()
         };
-        Self { cited, cost }
+        Self {
+            cited,
+            cost,
+            passing,
+        }
     }
 }
 
@@ -141,5 +149,6 @@ pub(crate) fn cite(
     Ok(Answered {
         cited: citations::resolve(&text, |number| (1..=shown).contains(&number)),
         cost: output.cost,
+        passing: Duration::ZERO,
     })
 }

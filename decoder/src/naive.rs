@@ -53,7 +53,7 @@ impl Engine<'_> {
         cost += Cost {
             passes: 1,
             evaluated: tokens.len() as u64,
-            ..Cost::default()
+            written: 0,
         };
         let mut evidence = Vec::new();
         let mut refused = Vec::new();

@@ -1,6 +1,6 @@
 //! A session with a language model: one growing context, logits when asked for, and what they cost.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use models::ModelError;
 use models::language_model::{Cache, LanguageModel, Wanted};
@@ -72,7 +72,7 @@ impl LogitsSource for ModelSource<'_> {
 }
 
 /// What a session cost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// Forward passes of the model.
     pub passes: u64,
@@ -80,9 +80,6 @@ pub struct Cost {
     pub evaluated: u64,
     /// Tokens written by the model or forced by a constraint.
     pub written: u64,
-    /// Milliseconds that the passes of sessions took; those of beams and of samples are not measured.
-    #[serde(default)]
-    pub milliseconds: f64,
 }
 
 impl std::ops::AddAssign for Cost {
@@ -90,7 +87,6 @@ impl std::ops::AddAssign for Cost {
         self.passes += other.passes;
         self.evaluated += other.evaluated;
         self.written += other.written;
-        self.milliseconds += other.milliseconds;
     }
 }
 
@@ -103,6 +99,7 @@ pub struct Session<S> {
     read: usize,
     logits: Vec<f32>,
     cost: Cost,
+    passing: Duration,
 }
 
 impl<S: LogitsSource> Session<S> {
@@ -114,6 +111,7 @@ impl<S: LogitsSource> Session<S> {
             tokens: read,
             logits: Vec::new(),
             cost: Cost::default(),
+            passing: Duration::ZERO,
         }
     }
 
@@ -130,6 +128,11 @@ impl<S: LogitsSource> Session<S> {
     /// What the session cost so far.
     pub fn cost(&self) -> Cost {
         self.cost
+    }
+
+    /// Time that its passes took so far.
+    pub fn passing(&self) -> Duration {
+        self.passing
     }
 
     /// Appends tokens that are given, such as a prompt.
@@ -171,7 +174,7 @@ impl<S: LogitsSource> Session<S> {
             let waiting = &self.tokens[self.read..];
             let start = Instant::now();
             let mut logits = self.source.append(waiting)?;
-            self.cost.milliseconds += start.elapsed().as_secs_f64() * 1e3;
+            self.passing += start.elapsed();
             self.cost.passes += 1;
             self.cost.evaluated += waiting.len() as u64;
             self.read = self.tokens.len();

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use corpus_tools::store::Paragraph;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::WindowSettings;
@@ -155,6 +156,26 @@ impl Ground {
         }
         pieces
     }
+}
+
+/// Windows of at most `most` tokens that cover every paragraph but the title: whole where it is no longer, else half
+/// overlapping, the last one ending with the paragraph.
+pub fn covering(paragraphs: &[Paragraph], most: u32) -> Vec<Range<u32>> {
+    let most = most.max(1);
+    let step = (most / 2).max(1);
+    let mut spans = Vec::new();
+    for paragraph in paragraphs.iter().filter(|paragraph| !paragraph.is_title()) {
+        let Range { start, end } = paragraph.tokens.clone();
+        let mut at = start;
+        while end.saturating_sub(at) > most {
+            spans.push(at..at + most);
+            at += step;
+        }
+        if start < end {
+            spans.push(end.saturating_sub(most).max(start)..end);
+        }
+    }
+    spans
 }
 
 /// Sets the relevance of all scored windows: their scores min–max scaled to [0, 1] (all equal: 1), the
@@ -352,5 +373,32 @@ mod tests {
         assert_eq!(order, [0, 1, 2]);
         assert!((windows[1].relevance - 1.0 / 3.0).abs() < 1e-6);
         assert_eq!((windows[0].relevance, windows[2].relevance), (1.0, 0.0));
+    }
+
+    #[test]
+    fn windows_cover_every_paragraph() {
+        let paragraph = |number, tokens| Paragraph {
+            number,
+            tokens,
+            bytes: 0..0,
+        };
+        let paragraphs = [
+            paragraph(0, 0..5),
+            paragraph(1, 6..16),
+            paragraph(2, 17..17),
+            paragraph(3, 18..42),
+        ];
+        assert_eq!(
+            covering(&paragraphs, 10),
+            [6..16, 18..28, 23..33, 28..38, 32..42]
+        );
+        for most in 1..30 {
+            let spans = covering(&paragraphs, most);
+            for at in (6..16).chain(18..42) {
+                assert!(spans.iter().any(|span| span.contains(&at)));
+            }
+            assert!(spans.iter().all(|span| span.end - span.start <= most));
+        }
+        assert!(covering(&paragraphs[..1], 10).is_empty());
     }
 }

@@ -1,9 +1,13 @@
-//! Sentences written against a model that says what a test wants it to.
+//! Sentences written against a model that says what a test wants it to; passages by BM25 from a real index.
 
 use models::ModelError;
 use models::tokenizer::Tokenizer;
 
+use corpus_tools::Index;
+use corpus_tools::build::{BuildOptions, build};
+use corpus_tools::reader::Input;
 use decoder::active::sentence::{End, Stretch, write};
+use decoder::active::{PassageRetriever, Retriever};
 use decoder::session::{LogitsSource, Session};
 
 /// A tokenizer of bytes: the token of each byte value.
@@ -190,4 +194,32 @@ fn strides_and_turns() {
     let nothing = write(&mut session, &tokenizer, 64, Stretch::Sentence).unwrap();
     assert_eq!((nothing.tokens.len(), nothing.end), (0, End::Turn));
     assert_eq!(nothing.least(), 1.0);
+}
+
+#[test]
+fn a_passage_of_a_long_paragraph_is_the_window_that_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = "Nothing is said here that anyone would ask for. ".repeat(200);
+    let text = format!("{plain}The lighthouse was lit in 1887. {plain}");
+    let line = serde_json::json!({"id": "a", "title": "Coast", "text": text});
+    let corpus = folder.path().join("corpus.jsonl");
+    std::fs::write(&corpus, line.to_string()).unwrap();
+    let tokenizer = tokenizer();
+    let out = folder.path().join("index");
+    build(
+        &BuildOptions::new([Input::named(&corpus)], &out, &tokenizer),
+        &(),
+    )
+    .unwrap();
+    let index = Index::open(&out).unwrap();
+    let retriever = PassageRetriever::new(&index, &tokenizer);
+    let (found, _) = retriever
+        .retrieve("When was the lighthouse lit?", 2)
+        .unwrap();
+    assert_eq!(found.len(), 1);
+    let quote = &found[0].quote;
+    assert!(quote.contains("lighthouse was lit"), "{quote:?}");
+    assert!(tokenizer.encode_text(quote).len() <= 256);
+    let place = found[0].start_byte as usize..found[0].end_byte as usize;
+    assert_eq!(quote, &text[place]);
 }

@@ -80,7 +80,6 @@ fn trace(question: &Question, retrieved: Vec<Retrieved>, answer: Option<&str>, m
             passes: 2,
             evaluated: 30,
             written: 4,
-            milliseconds: 1.5,
         },
         failed: None,
         milliseconds: ms,

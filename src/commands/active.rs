@@ -20,8 +20,11 @@ use crate::{Outcome, batch, interrupt, terminal};
 #[derive(Debug, Clone, clap::Args)]
 pub struct ActiveArguments {
     /// Write a longer answer, sentence by sentence, and retrieve again where the next one is uncertain
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["generator", "light_model", "rerank", "no_answer"])]
     pub active: bool,
+    /// Pieces of evidence in front of a sentence: what --evidence says.
+    #[arg(skip)]
+    pub pieces: Option<usize>,
     /// When to retrieve: where a sentence is uncertain (active), once (single), every 16 tokens (tokens), at
     /// every sentence for itself (sentences) or for the one before (previous)
     #[arg(long, value_enum, default_value_t = PolicyFlag::Active, requires = "active")]
@@ -103,6 +106,7 @@ impl ActiveArguments {
                 QueryFlag::Explicit => QueryKind::Explicit,
             },
             sentences: self.sentences as usize,
+            evidence: self.pieces.unwrap_or(defaults.evidence),
             ..defaults
         }
     }

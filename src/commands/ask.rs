@@ -62,7 +62,7 @@ pub struct EngineArguments {
     /// What scores windows against the question: bm25, embedding, cross-encoder or likelihood
     #[arg(long, value_name = "SCORER", value_parser = scorer_kind)]
     window_scorer: Option<WindowScorerKind>,
-    /// Most pieces of evidence
+    /// Most pieces of evidence; with --active, in front of a sentence
     #[arg(long, value_name = "N", value_parser = pieces)]
     evidence: Option<usize>,
     /// How strongly the relevance of the windows ahead steers the evidence; 0 switches it off
@@ -184,7 +184,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         _ => Asked::One(question(arguments.question.as_deref().unwrap_or_default())?),
     };
     let model = models_at::language_model(&arguments.model)?;
-    let flags = &arguments.active;
+    let mut flags = arguments.active.clone();
+    flags.pieces = arguments.engine.evidence;
+    let flags = &flags;
     if flags.active && !flags.needs_engine() {
         index.check_tokenizer(model.tokenizer())?;
         return active::run(flags, ask, &index, &model, None, &settings, arguments.json);

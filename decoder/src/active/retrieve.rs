@@ -1,5 +1,9 @@
 //! What an uncertain sentence is looked up in: the engine's constrained evidence, or passages by BM25.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
+use corpus_tools::store::Paragraph;
 use corpus_tools::{Citation, Index};
 use models::tokenizer::Tokenizer;
 
@@ -7,6 +11,7 @@ use super::run::ActiveError;
 use crate::engine::Engine;
 use crate::session::Cost;
 use crate::settings::Settings;
+use crate::windows;
 
 /// Finds evidence for a query.
 pub trait Retriever {
@@ -43,14 +48,18 @@ impl Retriever for EngineRetriever<'_> {
     }
 }
 
-/// Paragraphs as they stand, by BM25: the best documents, of each the paragraph that fits best.
+/// Tokens of a passage, at most.
+const PASSAGE_TOKENS: u32 = 256;
+
+/// Paragraphs as they stand, by BM25: the best documents, of each the paragraph that fits best, and of a long one the
+/// window that does.
 pub struct PassageRetriever<'a> {
     index: &'a Index,
     tokenizer: &'a Tokenizer,
 }
 
 impl<'a> PassageRetriever<'a> {
-    /// A retriever over an index with its tokenizer.
+    /// A retriever over an index with its tokenizer. A passage has at most 256 tokens.
     pub fn new(index: &'a Index, tokenizer: &'a Tokenizer) -> Self {
         Self { index, tokenizer }
     }
@@ -62,15 +71,25 @@ impl Retriever for PassageRetriever<'_> {
         let mut passages = Vec::new();
         for (document, score) in lexical.search(query, most)? {
             let stored = self.index.document(document)?;
-            let paragraphs: Vec<_> = stored
+            let places: Vec<(&Paragraph, Range<u32>)> = stored
                 .paragraphs
                 .iter()
-                .filter(|paragraph| !paragraph.is_title() && !paragraph.tokens.is_empty())
+                .flat_map(|one| {
+                    let spans = windows::covering(std::slice::from_ref(one), PASSAGE_TOKENS);
+                    spans.into_iter().map(move |span| (one, span))
+                })
                 .collect();
-            let texts: Vec<&str> = paragraphs
+            let texts: Vec<Cow<'_, str>> = places
                 .iter()
-                .map(|paragraph| stored.paragraph_text(paragraph))
+                .map(|(paragraph, span)| match *span == paragraph.tokens {
+                    true => stored.paragraph_text(paragraph).into(),
+                    false => {
+                        let tokens = self.index.fm().extract(document, span.clone());
+                        self.tokenizer.decode(&tokens).into()
+                    }
+                })
                 .collect();
+            let texts: Vec<&str> = texts.iter().map(Cow::as_ref).collect();
             let scores = lexical.score_texts(query, &texts)?;
             let mut best: Option<usize> = None;
             for (at, score) in scores.iter().enumerate() {
@@ -78,10 +97,10 @@ impl Retriever for PassageRetriever<'_> {
                     best = Some(at);
                 }
             }
-            let Some(paragraph) = best.map(|best| paragraphs[best]) else {
+            let Some(best) = best else {
                 continue;
             };
-            let span = paragraph.tokens.clone();
+            let span = places[best].1.clone();
             let mut citation = self.index.cite(self.tokenizer, document, span)?;
             citation.score = score;
             passages.push(citation);

@@ -380,30 +380,32 @@ impl<'a> Active<'a> {
     fn retrieve(&self, run: &mut Run<'_>, queries: &[String]) -> Result<bool, ActiveError> {
         let clock = Instant::now();
         let most = run.settings.evidence;
+        // What several queries find is one piece.
+        let same = |a: &Citation, b: &Citation| {
+            (&a.id, a.start_byte, a.end_byte) == (&b.id, b.start_byte, b.end_byte)
+        };
+        let number_in = |pieces: &mut Vec<Citation>, piece: Citation| {
+            let known = pieces.iter().position(|known| same(known, &piece));
+            known.unwrap_or_else(|| {
+                pieces.push(piece);
+                pieces.len() - 1
+            })
+        };
+        let mut pieces: Vec<Citation> = Vec::new();
         let mut rankings = Vec::new();
         for query in queries {
             let (found, cost) = self.retriever.retrieve(query, most)?;
             run.cost += cost;
-            rankings.push(
-                found
-                    .into_iter()
-                    .map(|citation| {
-                        let same = |known: &Citation| {
-                            known.id == citation.id
-                                && known.start_byte == citation.start_byte
-                                && known.end_byte == citation.end_byte
-                        };
-                        run.evidence.iter().position(same).unwrap_or_else(|| {
-                            run.evidence.push(citation);
-                            run.evidence.len() - 1
-                        })
-                    })
-                    .collect(),
-            );
+            let ranking = found.into_iter().map(|piece| number_in(&mut pieces, piece));
+            rankings.push(ranking.collect());
         }
         run.retrievals += 1;
         run.retrieving += clock.elapsed().as_secs_f64() * 1e3;
-        let front = decision::interleave(rankings, most);
+        // Only what is put in front of a sentence counts as evidence.
+        let chosen = decision::interleave(rankings, most).into_iter();
+        let front: Vec<usize> = chosen
+            .map(|at| number_in(&mut run.evidence, pieces[at].clone()))
+            .collect();
         let changed = !front.is_empty() && front != run.front;
         if changed {
             run.front = front;

@@ -1,7 +1,6 @@
 //! What of a document is retrieved and judged: its text whole, and cut to a number of tokens around its best window.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use corpus_tools::store::Paragraph;
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::EvaluationError;
 use crate::scorer::{WindowScorer, WindowText};
+use crate::windows;
 
 /// Windows of one document that the scorer is asked about; BM25 keeps them where there are more.
 const SCORED: usize = 3;
@@ -261,7 +261,7 @@ impl<'a> Passages<'a> {
         most: u32,
     ) -> Result<Vec<Citation>, EvaluationError> {
         let stored = self.index.document(document)?;
-        let mut windows: Vec<Citation> = spans(&stored.paragraphs, most)
+        let mut windows: Vec<Citation> = windows::covering(&stored.paragraphs, most)
             .into_iter()
             // A span that holds no whole character cannot be quoted.
             .filter_map(|span| self.index.cite(&self.tokenizer, document, span).ok())
@@ -291,58 +291,17 @@ fn tokens_of(paragraphs: &[Paragraph]) -> u32 {
         .sum()
 }
 
-/// Windows of at most `most` tokens that cover every paragraph: whole where it is no longer, else half
-/// overlapping, the last one ending with the paragraph.
-fn spans(paragraphs: &[Paragraph], most: u32) -> Vec<Range<u32>> {
-    let most = most.max(1);
-    let step = (most / 2).max(1);
-    let mut spans = Vec::new();
-    for paragraph in paragraphs.iter().filter(|paragraph| !paragraph.is_title()) {
-        let Range { start, end } = paragraph.tokens.clone();
-        let mut at = start;
-        while end.saturating_sub(at) > most {
-            spans.push(at..at + most);
-            at += step;
-        }
-        if start < end {
-            spans.push(end.saturating_sub(most).max(start)..end);
-        }
-    }
-    spans
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn paragraph(number: u32, tokens: Range<u32>) -> Paragraph {
-        Paragraph {
-            number,
+    #[test]
+    fn titles_are_not_counted() {
+        let paragraphs = [0..5, 6..16, 17..17, 18..42].map(|tokens| Paragraph {
+            number: u32::from(tokens.start > 0),
             tokens,
             bytes: 0..0,
-        }
-    }
-
-    #[test]
-    fn windows_cover_every_paragraph() {
-        let paragraphs = [
-            paragraph(0, 0..5),
-            paragraph(1, 6..16),
-            paragraph(2, 17..17),
-            paragraph(3, 18..42),
-        ];
-        assert_eq!(
-            spans(&paragraphs, 10),
-            [6..16, 18..28, 23..33, 28..38, 32..42]
-        );
+        });
         assert_eq!(tokens_of(&paragraphs), 34);
-        for most in 1..30 {
-            let spans = spans(&paragraphs, most);
-            for at in (6..16).chain(18..42) {
-                assert!(spans.iter().any(|span| span.contains(&at)));
-            }
-            assert!(spans.iter().all(|span| span.end - span.start <= most));
-        }
-        assert!(spans(&paragraphs[..1], 10).is_empty());
     }
 }

@@ -46,7 +46,6 @@ impl<'a> RemoteGenerator<'a> {
                 passes: 1,
                 evaluated: prompt_tokens,
                 written: tokens as u64,
-                ..Cost::default()
             },
         }
     }
