@@ -59,7 +59,10 @@ impl Changes {
     pub fn apply(&self, settings: Settings) -> Result<Settings, String> {
         let mut value = serde_json::to_value(settings).map_err(|error| error.to_string())?;
         merge(&mut value, &self.0);
-        serde_json::from_value(value).map_err(|error| error.to_string())
+        let settings: Settings =
+            serde_json::from_value(value).map_err(|error| error.to_string())?;
+        settings.check()?;
+        Ok(settings)
     }
 }
 

@@ -261,6 +261,14 @@ fn wrong_use_and_wrong_models() {
     verbatim::<&str>(&[]).ended(2);
     verbatim(&["frobnicate"]).ended(2);
     verbatim(&["ask", "--index", "nowhere.index", "Who?"]).refused(&["nowhere.index"]);
+    for pair in [
+        "evidence.most_tokens=0",
+        "windows.radius=2147483648",
+        "titles.bonus=-1",
+    ] {
+        let key = pair.split('=').next().unwrap();
+        verbatim(&["ask", "--index", "nowhere.index", "--set", pair, "Who?"]).refused(&[key]);
+    }
     assert!(!Path::new(out).exists());
 
     // An index of another vocabulary: bytes only.

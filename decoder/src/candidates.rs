@@ -1,12 +1,14 @@
 //! Candidates: the documents that evidence may come from, with their per-document indexes, paragraphs
 //! and sentence borders in tokens.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use corpus_tools::store::Paragraph;
 use fmindex::{DocumentId, DocumentIndex, DocumentSet};
 use models::tokenizer::Tokenizer;
+use unicode_segmentation::UnicodeSegmentation;
 
 use crate::scorer::WindowText;
 use crate::sentences;
@@ -25,7 +27,7 @@ pub struct Candidate {
     pub score: f64,
     /// Its paragraphs, title first, in tokens of the document.
     pub paragraphs: Vec<Paragraph>,
-    /// Token offsets at which a sentence of evidence starts, ascending; titles have none.
+    /// Token offsets at which a sentence of evidence starts, or a part of a very long one, ascending; titles have none.
     pub sentence_starts: Vec<u32>,
     index: Arc<DocumentIndex>,
 }
@@ -123,8 +125,14 @@ impl Candidate {
     }
 }
 
-/// Offsets of the tokens of one paragraph with which a sentence starts. A sentence that starts inside
-/// of a token, past the space in front, cannot be begun there and is left out; the first always counts.
+/// A sentence of more tokens than this is cut: what is no prose (tables, code, speech without stops) would be one
+/// sentence of a whole paragraph, whose end no piece of evidence reaches.
+const LONGEST_SENTENCE: usize = 160;
+/// Tokens after which such a sentence is cut, at the next word.
+const PART_OF_SENTENCE: usize = 96;
+
+/// Offsets of the tokens of one paragraph with which a sentence starts, or a part of a very long one. A sentence that
+/// starts inside of a token, past the space in front, cannot be begun there and is left out; the first always counts.
 fn starts_in(tokens: &[u32], tokenizer: &Tokenizer) -> impl Iterator<Item = u32> {
     let mut bytes = Vec::new();
     let mut borders = Vec::with_capacity(tokens.len());
@@ -152,6 +160,31 @@ fn starts_in(tokens: &[u32], tokenizer: &Tokenizer) -> impl Iterator<Item = u32>
         }
     }
     found.dedup();
+    let long = |(start, end): (usize, usize)| end - start > LONGEST_SENTENCE;
+    let ends = found.iter().skip(1).map(|&next| next as usize);
+    let ends: Vec<usize> = ends.chain([tokens.len()]).collect();
+    let starts: Vec<usize> = found.iter().map(|&start| start as usize).collect();
+    let sentences = || starts.iter().copied().zip(ends.iter().copied());
+    if text.len() == bytes.len() && sentences().any(long) {
+        let words: HashSet<usize> = text
+            .split_word_bound_indices()
+            .filter(|(at, _)| {
+                let rest = &text[*at..];
+                let rest = rest.strip_prefix(' ').unwrap_or(rest);
+                rest.starts_with(char::is_alphanumeric)
+            })
+            .map(|(at, _)| at)
+            .collect();
+        for (mut start, end) in sentences().filter(|&sentence| long(sentence)) {
+            while long((start, end)) {
+                let next = (start + PART_OF_SENTENCE..end).find(|&at| words.contains(&borders[at]));
+                let Some(next) = next else { break };
+                found.push(next as u32);
+                start = next;
+            }
+        }
+        found.sort_unstable();
+    }
     found.into_iter()
 }
 
@@ -166,4 +199,45 @@ pub fn union(
         .map(|&member| candidates[member as usize].index.clone())
         .collect();
     (Arc::new(DocumentSet::new(indexes)), members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The token of a byte is its value.
+    fn starts(text: &str) -> Vec<usize> {
+        let definition = include_bytes!("../../models/tests/fixtures/bytes.json");
+        let tokenizer = Tokenizer::from_json(definition).unwrap();
+        let tokens = tokenizer.encode_text(text);
+        starts_in(&tokens, &tokenizer)
+            .map(|at| at as usize)
+            .collect()
+    }
+
+    #[test]
+    fn sentences_that_never_end_are_cut_at_words() {
+        assert_eq!(starts(" One. Two."), [0, 6]);
+        let short = "word ".repeat(20);
+        assert_eq!(starts(&short), [0]);
+        for text in [
+            "no stop at all ".repeat(60),
+            format!("First. {} Last.", "a b, c ".repeat(90)),
+            "東京は日本の首都で".repeat(40),
+            "ภาษาไทยเขียนโดยไม่เว้นวรรค".repeat(20),
+        ] {
+            let found = starts(&text);
+            assert!(found.is_sorted() && found.len() > 2, "{found:?}");
+            for (at, &start) in found.iter().enumerate() {
+                let end = found.get(at + 1).copied().unwrap_or(text.len());
+                assert!(end - start <= LONGEST_SENTENCE, "{start}–{end} in {text}");
+                let begins = text[start..]
+                    .trim_start()
+                    .starts_with(char::is_alphanumeric);
+                assert!(begins, "{:?}", &text[start..end]);
+            }
+        }
+        // Without a word there is nothing to cut at.
+        assert_eq!(starts(&"-".repeat(500)), [0]);
+    }
 }

@@ -38,6 +38,9 @@ pub enum EngineError {
     /// The question holds nothing.
     #[error("the question is empty")]
     EmptyQuestion,
+    /// A setting has a value that means nothing.
+    #[error("{0}")]
+    Settings(String),
     /// The language model failed.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -60,6 +63,9 @@ pub enum EngineError {
     #[error("interrupted")]
     Interrupted,
 }
+
+/// Tokens that a line of the prompt may take beside a piece: its label and the title.
+const LINE_TOKENS: usize = 64;
 
 /// An index, a model and a window scorer that answer questions together.
 pub struct Engine<'a> {
@@ -143,6 +149,7 @@ impl<'a> Engine<'a> {
         if question.trim().is_empty() {
             return Err(EngineError::EmptyQuestion);
         }
+        settings.check().map_err(EngineError::Settings)?;
         let mut clock = Instant::now();
         let mut lap = || {
             let elapsed = clock.elapsed().as_secs_f64() * 1e3;
@@ -189,7 +196,18 @@ impl<'a> Engine<'a> {
         // By candidate that a piece of evidence led to, the id of the document that the piece is from.
         let mut led_to: HashMap<u32, String> = HashMap::new();
         let mut turned_to_answer = false;
+        // A piece with its line must leave room for the answer; what is there already is answered from.
+        let piece = settings
+            .evidence
+            .most_tokens
+            .min(self.model.context_length() / 2);
+        let room = piece + settings.answer.most_tokens + LINE_TOKENS;
         while evidence.len() < settings.evidence.most {
+            self.check_interrupt()?;
+            let asked = session.tokens().len().saturating_add(room);
+            if asked > self.model.context_length() {
+                break;
+            }
             let Some(opening) = writer.next_opening() else {
                 break;
             };
@@ -210,6 +228,7 @@ impl<'a> Engine<'a> {
             session.push(&self.tokenizer().encode_text(&note));
             let Some(piece) = writer.write(&mut session, &opening)? else {
                 session.rollback(session.tokens().len() - before);
+                writer.close(opening.window);
                 continue;
             };
             let candidate = &writer.candidates()[piece.member as usize];
@@ -243,7 +262,6 @@ impl<'a> Engine<'a> {
                     session.rollback(session.tokens().len() - before);
                 }
             }
-            self.check_interrupt()?;
         }
         milliseconds.evidence += lap();
         milliseconds.scorer = retriever.scoring().as_secs_f64() * 1e3;

@@ -120,6 +120,11 @@ impl<'a> EvidenceWriter<'a> {
         windows::scale(&mut self.windows);
     }
 
+    /// Closes a window that nothing can be written for.
+    pub fn close(&mut self, window: usize) {
+        self.taken[window] = true;
+    }
+
     /// The best window that is open, its document's earlier pieces counting against it.
     fn best_window(&self) -> Option<usize> {
         let value = |at: usize| {

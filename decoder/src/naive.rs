@@ -57,9 +57,11 @@ impl Engine<'_> {
         };
         let mut evidence = Vec::new();
         let mut refused = Vec::new();
+        let mut cited = None;
         for beam in &beams {
             match self.cite_beam(beam) {
                 Ok(mut citation) => {
+                    cited.get_or_insert(beam);
                     citation.score = beam.score(settings.beams.length_penalty) as f32;
                     evidence.push(citation);
                 }
@@ -73,10 +75,12 @@ impl Engine<'_> {
         let mut context = self.preamble.0.clone();
         context.extend(&tokens);
         let mut session = Session::new(ModelSource::with_cache(self.model, cache), context);
-        if let Some(best) = beams.first() {
+        if let Some(best) = cited {
             session.push(best.tokens());
         }
-        let answered = self.write_answer(question, &evidence, session, false, settings)?;
+        // The answer rests on the best phrase alone.
+        let top = &evidence[..evidence.len().min(1)];
+        let answered = self.write_answer(question, top, session, false, settings)?;
         cost += answered.cost;
         milliseconds.answer = began.elapsed().as_secs_f64() * 1e3 - milliseconds.evidence;
         let trace = Trace {

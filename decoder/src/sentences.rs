@@ -40,6 +40,16 @@ pub fn starts(text: &str) -> Vec<usize> {
     starts
 }
 
+/// Whether a character is of a script that is written without spaces between words: Thai, Lao, Myanmar, Khmer, kana
+/// and ideographs.
+pub fn is_unspaced(c: char) -> bool {
+    matches!(
+        u32::from(c),
+        0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x3040..=0x30ff | 0x31f0..=0x31ff
+            | 0x3400..=0x4dbf | 0x4e00..=0x9fff | 0xf900..=0xfaff | 0x20000..=0x3ffff
+    )
+}
+
 /// Whether a sentence that seems to end with `sentence` goes on after it.
 fn continues(sentence: &str) -> bool {
     let trimmed = sentence.trim_end();

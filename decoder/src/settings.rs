@@ -1,5 +1,5 @@
 //! Every number of the engine in one serialisable structure; the defaults are those of RetroLLM
-//! (arXiv:2412.11919) unless a field says otherwise.
+//! (arXiv:2412.11919) unless a field says otherwise or the paper has no such number.
 //!
 //! What titles, hops and BM25 add to relevance, how wide windows are, and that a piece stays in its place and
 //! covers its window, was chosen on 50 to 100 questions each of six sets (Natural Questions, HotpotQA,
@@ -33,6 +33,72 @@ pub struct Settings {
     pub answer: AnswerSettings,
     /// Naive constrained beams over the whole collection, the rival of the engine.
     pub beams: BeamSettings,
+}
+
+impl Settings {
+    /// Whether every number means something.
+    ///
+    /// # Errors
+    /// The first that does not, by its key, with what is expected.
+    pub fn check(&self) -> Result<(), String> {
+        // More than any text has tokens, windows or candidates, and far from where sums overflow.
+        const MOST: f64 = 1e6;
+        let (clues, windows, evidence) = (&self.clues, &self.windows, &self.evidence);
+        let count = |number: usize| number as f64;
+        let least_zero = [
+            ("clues.most", count(clues.most)),
+            ("clues.close_from", count(clues.close_from)),
+            ("clues.alpha", clues.alpha),
+            ("clues.beta", clues.beta),
+            ("clues.documents", count(clues.documents)),
+            ("clues.auxiliary", count(clues.auxiliary)),
+            ("candidates.most", count(self.candidates.most)),
+            ("candidates.fusion_k", self.candidates.fusion_k),
+            ("candidates.clue_weight", self.candidates.clue_weight),
+            ("candidates.lexical_weight", self.candidates.lexical_weight),
+            ("candidates.title_weight", self.candidates.title_weight),
+            ("titles.most_words", count(self.titles.most_words)),
+            ("titles.guessed", self.titles.guessed.into()),
+            ("titles.bonus", self.titles.bonus.into()),
+            ("hops.pieces", count(self.hops.pieces)),
+            ("hops.documents", count(self.hops.documents)),
+            ("hops.bonus", self.hops.bonus.into()),
+            ("windows.whole_paragraph", windows.whole_paragraph.into()),
+            ("windows.lexical", windows.lexical.into()),
+            ("evidence.most", count(evidence.most)),
+            ("evidence.repeat", evidence.repeat.into()),
+            ("evidence.lambda", evidence.lambda.into()),
+            ("answer.most_tokens", count(self.answer.most_tokens)),
+            ("beams.diversity", self.beams.diversity),
+            ("beams.length_penalty", self.beams.length_penalty),
+        ];
+        let least_one = [
+            ("clues.most_tokens", count(clues.most_tokens)),
+            ("windows.radius", windows.radius.into()),
+            ("windows.most_tokens", windows.most_tokens.into()),
+            (
+                "windows.most_per_document",
+                count(windows.most_per_document),
+            ),
+            ("windows.most", count(windows.most)),
+            ("windows.prefilter", count(windows.prefilter)),
+            ("evidence.most_tokens", count(evidence.most_tokens)),
+            ("beams.beams", count(self.beams.beams)),
+            ("beams.groups", count(self.beams.groups)),
+            ("beams.most_tokens", count(self.beams.most_tokens)),
+        ];
+        let wrong = |least: f64, numbers: &[(&'static str, f64)]| {
+            let mut numbers = numbers.iter();
+            let found = numbers.find(|(_, number)| !(least..=MOST).contains(number));
+            found.map(|(key, number)| {
+                format!("the setting {key} is {number}; expected {least} to {MOST}")
+            })
+        };
+        match wrong(0.0, &least_zero).or_else(|| wrong(1.0, &least_one)) {
+            Some(reason) => Err(reason),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Settings of the clue stage.
@@ -174,9 +240,9 @@ pub enum WindowScorerKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WindowSettings {
-    /// Tokens on each side of an occurrence.
+    /// Tokens on each side of an occurrence (32 in the paper).
     pub radius: u32,
-    /// Overlapping windows merge while the merged one stays within this many tokens.
+    /// Overlapping windows merge while the merged one stays within this many tokens (128 in the paper).
     pub most_tokens: u32,
     /// A paragraph of at most this many tokens, and at least twice `radius`, is one window as soon as a window
     /// overlaps it; 0 for none.
@@ -268,7 +334,7 @@ pub struct EvidenceSettings {
     /// the answer for 0.64 of Natural Questions with it, for 0.36 where pieces ended at the first sentence end after
     /// 24 tokens.
     pub cover: bool,
-    /// Tokens at which a piece ends whatever the model says.
+    /// Tokens at which a piece ends whatever the model says (160 in the paper).
     pub most_tokens: usize,
     /// What an earlier piece of the same document takes off the relevance of a window when the next is chosen.
     pub repeat: f32,

@@ -4,9 +4,11 @@
 use fmindex::{Continuation, Index};
 use models::ModelError;
 use models::tokenizer::Tokenizer;
+use unicode_segmentation::UnicodeSegmentation;
 
 use crate::constraint::PhraseConstraint;
 use crate::prompt::Line;
+use crate::sentences::is_unspaced;
 use crate::session::{LogitsSource, Session};
 use crate::settings::ClueSettings;
 
@@ -64,16 +66,18 @@ pub fn best_allowed(
     })
 }
 
-/// Whether a token begins a word: a space, then a letter or a digit.
+/// Whether a token begins a word: a space, then a letter or a digit (which may be a token of its own), or a letter
+/// of a script without spaces.
 fn begins_word(tokenizer: &Tokenizer, token: u32) -> bool {
     let text = tokenizer.token_bytes(token).map(String::from_utf8_lossy);
-    text.is_some_and(|text| {
-        text.strip_prefix(' ')
-            .is_some_and(|rest| rest.starts_with(char::is_alphanumeric))
+    text.is_some_and(|text| match text.strip_prefix(' ') {
+        Some(rest) => rest.is_empty() || rest.starts_with(char::is_alphanumeric),
+        None => text.starts_with(|c| is_unspaced(c) && c.is_alphabetic()),
     })
 }
 
-/// Whether a word may end before `token`: it begins with something that is neither letter nor digit nor mark.
+/// Whether a word may end before `token`: it begins with something that is neither letter nor digit nor mark, or
+/// with a letter of a script without spaces.
 fn ends_word(tokenizer: &Tokenizer, token: u32) -> bool {
     let Some(bytes) = tokenizer.token_bytes(token) else {
         return true;
@@ -81,7 +85,10 @@ fn ends_word(tokenizer: &Tokenizer, token: u32) -> bool {
     // A token that begins inside a character continues the character.
     let first = String::from_utf8_lossy(bytes).chars().next();
     first.is_none_or(|first| {
-        first != char::REPLACEMENT_CHARACTER && !first.is_alphanumeric() && first != '\''
+        let letter = first.is_alphanumeric() && !is_unspaced(first);
+        // A mark belongs to the character in front of it.
+        let mark = format!("a{first}").graphemes(true).count() == 1;
+        first != char::REPLACEMENT_CHARACTER && !letter && !mark && first != '\''
     })
 }
 

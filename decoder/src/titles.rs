@@ -8,10 +8,9 @@ use fmindex::{Continuation, DocumentId, Ranges};
 use models::tokenizer::Tokenizer;
 use unicode_segmentation::UnicodeSegmentation;
 
+use crate::sentences::is_unspaced;
 use crate::settings::TitleSettings;
 
-/// Paragraphs that begin with a name and are looked through for titles.
-const MOST_PLACES: usize = 256;
 /// Spellings of a name that are followed at the same time.
 const MOST_SPELLINGS: usize = 8;
 
@@ -52,6 +51,7 @@ pub fn named_in(
         .collect();
     let capital = |word: &Range<usize>| text[word.clone()].chars().any(char::is_uppercase);
     let cased = words.iter().skip(1).any(capital);
+    let fm = index.fm();
     let mut found: Vec<NamedTitle> = Vec::new();
     for (first, start) in words.iter().enumerate() {
         let mut spellings = vec![String::new()];
@@ -71,18 +71,23 @@ pub fn named_in(
                     let name = format!("{spelling}{gap}{word}");
                     let begun = begin(index, tokenizer, &name);
                     if begun.is_empty() {
+                        // In scripts without spaces a token may reach over several words of a name.
+                        if name.ends_with(is_unspaced) {
+                            longer.push(name);
+                        }
                         continue;
                     }
-                    let documents = match cased || last > first {
+                    // A frequent name says nothing, and is not located.
+                    let occurrences = fm.count(&fm.range(&tokens(tokenizer, &name)));
+                    let says = occurrences <= settings.most_occurrences;
+                    let documents = match says && (cased || last > first) {
                         true => titled(index, tokenizer, &name, &begun)?,
                         false => Vec::new(),
                     };
                     if !documents.is_empty() {
-                        let tokens = tokenizer.encode_text(&format!(" {name}"));
-                        let fm = index.fm();
                         let span = start.start..words[last].end;
                         found.push(NamedTitle {
-                            occurrences: fm.count(&fm.range(&tokens)),
+                            occurrences,
                             guessed: text[span.clone()] != name,
                             name: name.clone(),
                             span,
@@ -104,8 +109,7 @@ pub fn named_in(
         other.start <= span.start && span.end <= other.end && span.len() < other.len()
     };
     found.retain(|title| {
-        title.occurrences <= settings.most_occurrences
-            && title.documents.len() <= settings.sharing
+        title.documents.len() <= settings.sharing
             && !spans.iter().any(|other| within(&title.span, other))
     });
     Ok(found)
@@ -125,11 +129,16 @@ fn cases(word: &str, cased: bool) -> Vec<String> {
     cases
 }
 
+/// The tokens of a name with a space in front, as it stands in a text and at the start of a paragraph.
+fn tokens(tokenizer: &Tokenizer, name: &str) -> Vec<u32> {
+    tokenizer.encode_text(&format!(" {name}"))
+}
+
 /// The rows of `name` at the start of a paragraph.
 fn begin(index: &Index, tokenizer: &Tokenizer, name: &str) -> Ranges {
     let fm = index.fm();
     let mut ranges = fm.paragraph_starts();
-    for token in tokenizer.encode_text(&format!(" {name}")) {
+    for token in tokens(tokenizer, name) {
         ranges = fm.extend(&ranges, token);
     }
     ranges
@@ -149,7 +158,7 @@ fn titled(
     let mut found = Vec::new();
     let mut collect = |ranges: &Ranges, is: &dyn Fn(&str) -> bool| -> Result<(), IndexError> {
         let mut documents = Vec::new();
-        for place in fm.locate(ranges).take(MOST_PLACES) {
+        for place in fm.locate(ranges) {
             if place.start == 0
                 && is(canonical_text(index.document(place.document)?.title).trim_start())
             {

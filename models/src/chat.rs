@@ -132,6 +132,8 @@ impl ChatTemplate {
             .render(context! {
                 messages => marked,
                 add_generation_prompt => add_generation_prompt,
+                // Models that think aloud at will (Qwen3) are asked for the answer at once.
+                enable_thinking => false,
                 bos_token => self.begin_text.as_str(),
                 eos_token => self.end_text.as_str(),
             })

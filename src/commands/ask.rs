@@ -325,6 +325,9 @@ pub fn print_answer_from(answer: &Answer, index: Option<&Index>) -> anyhow::Resu
     Ok(())
 }
 
+/// Bytes of the rest of a sentence that are shown beside a quote.
+const LONGEST_REST: usize = 600;
+
 /// What of the first and the last sentence of a quote stands outside of it; `None` if the text is not to be had.
 fn rest_of_sentence(index: &Index, citation: &Citation) -> Option<(String, String)> {
     let document = index.document_by_external_id(&citation.id).ok()??;
@@ -342,7 +345,12 @@ fn rest_of_sentence(index: &Index, citation: &Citation) -> Option<(String, Strin
     let next = starts.iter().find(|&&from| from >= end);
     let before = text.get(*first..start)?;
     let after = text.get(end..next.copied().unwrap_or(text.len()))?;
-    Some((before.to_owned(), after.trim_end().to_owned()))
+    // The rest of what never ends is not shown.
+    let shown = |rest: &str| match rest.len() <= LONGEST_REST {
+        true => rest.trim_end_matches('\n').to_owned(),
+        false => String::new(),
+    };
+    Some((shown(before), shown(after.trim_end())))
 }
 
 /// The text with every place of `part` in bold, letter case apart; `part` must be harmless already.

@@ -149,7 +149,9 @@ impl Method {
                 settings: serde_json::from_value(settings)?,
             })
         };
-        read().map_err(|error| wrong(error.to_string()))
+        let method = read().map_err(|error| wrong(error.to_string()))?;
+        method.settings.check().map_err(wrong)?;
+        Ok(method)
     }
 
     /// The settings that count for it, as they are saved.
@@ -264,6 +266,8 @@ mod tests {
             "engine:evidence=1",
             "engine:evidence.none=1",
             "engine:evidence.most=-1",
+            "engine:evidence.most_tokens=0",
+            "engine:windows.radius=2147483648",
             "engine:evidence.scope=everywhere",
             "read:read.method=what",
         ] {
