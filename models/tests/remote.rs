@@ -22,8 +22,8 @@ enum Reply {
     Whole(&'static str, String),
     /// Bytes as they are, then the connection is closed.
     Raw(Vec<u8>),
-    /// Nothing, for longer than anyone waits.
-    Silence,
+    /// Bytes as they are, then nothing, for longer than anyone waits.
+    Silence(Vec<u8>),
 }
 
 /// A server that gives these replies, one a connection, and then stops. Returns its address and what it was asked.
@@ -85,7 +85,10 @@ fn answer(mut stream: TcpStream, reply: Reply) {
         Reply::Raw(bytes) => {
             let _ = stream.write_all(&bytes);
         }
-        Reply::Silence => std::thread::sleep(Duration::from_secs(5)),
+        Reply::Silence(bytes) => {
+            let _ = stream.write_all(&bytes);
+            std::thread::sleep(Duration::from_secs(5));
+        }
     }
 }
 
@@ -272,7 +275,7 @@ fn refusals_are_told_apart() {
         (
             "401 No",
             "{\"error\":{\"message\":\"no key\"}}",
-            &["401", "no key", "VERBATIM_API_KEY"][..],
+            &["401", "no key", "variable VERBATIM_TEST_NO_KEY"][..],
         ),
         ("403 No", "", &["403", "key"]),
         (
@@ -322,12 +325,25 @@ fn fields_that_a_server_does_not_know_are_left_out() {
         "400 Bad Request",
         "{\"error\":{\"message\":\"Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.\"}}".to_owned(),
     );
-    let (address, asked) = serve(vec![refuse("top_k"), rename, json(PARIS)]);
+    let (address, asked) = serve(vec![
+        refuse("top_k"),
+        rename,
+        json(PARIS),
+        json(PARIS),
+        json(PARIS),
+    ]);
     let messages = [Message::new("user", "?")];
-    connect(&address).complete(&request(&messages, 1)).unwrap();
-    let last = asked.iter().last().unwrap().body;
-    assert!(last.get("top_k").is_none() && last.get("max_tokens").is_none());
-    assert_eq!(last["max_completion_tokens"], 7);
+    let model = connect(&address);
+    model.complete(&request(&messages, 1)).unwrap();
+    // What was refused is not said again, whole or streamed.
+    model.complete(&request(&messages, 1)).unwrap();
+    model.stream(&request(&messages, 1), &mut |_| {}).unwrap();
+    let asked: Vec<_> = asked.iter().map(|asked| asked.body).collect();
+    assert_eq!(asked.len(), 5);
+    for body in &asked[2..] {
+        assert!(body.get("top_k").is_none() && body.get("max_tokens").is_none());
+        assert_eq!(body["max_completion_tokens"], 7);
+    }
 }
 
 #[test]
@@ -336,7 +352,7 @@ fn fewer_texts_than_were_asked_for() {
     let messages = [Message::new("user", "?")];
     let answer = connect(&address).complete(&request(&messages, 3)).unwrap();
     assert_eq!(answer.choices.len(), 3);
-    assert_eq!(answer.written_tokens, Some(3));
+    assert_eq!((answer.written_tokens, answer.requests), (Some(3), 3));
     let seeds: Vec<u64> = asked
         .iter()
         .map(|asked| asked.body["seed"].as_u64().unwrap())
@@ -371,14 +387,34 @@ fn answers_that_are_none() {
 #[test]
 fn nobody_waits_for_ever() {
     let messages = [Message::new("user", "?")];
-    let (address, _asked) = serve(vec![Reply::Silence]);
     let short = RemoteOptions {
         timeout: Duration::from_millis(200),
         ..options()
     };
-    let model = RemoteModel::connect(&format!("{address}#m"), short).unwrap();
-    let error = model.complete(&request(&messages, 1)).unwrap_err();
-    assert!(matches!(error, RemoteError::TimedOut { .. }), "{error}");
+    // Silence before an answer, within one, and within a stream.
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: ";
+    for begun in [
+        String::new(),
+        format!("{head}application/json\r\ncontent-length: 900\r\n\r\n{{"),
+        format!(
+            "{head}text/event-stream\r\n\r\ndata: {{\"choices\":[{{\"delta\":{{\"content\":\"Par\"}}}}]}}\n\n"
+        ),
+    ] {
+        for streams in [false, true] {
+            let (address, _asked) = serve(vec![Reply::Silence(begun.clone().into_bytes())]);
+            let model = RemoteModel::connect(&format!("{address}#m"), short.clone()).unwrap();
+            let ask = request(&messages, 1);
+            let answer = match streams {
+                true => model.stream(&ask, &mut |_| {}),
+                false => model.complete(&ask),
+            };
+            let error = answer.unwrap_err();
+            assert!(
+                matches!(error, RemoteError::TimedOut { .. }),
+                "{begun}: {error}"
+            );
+        }
+    }
     // A port that nobody listens on.
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", free.local_addr().unwrap());
@@ -390,11 +426,26 @@ fn nobody_waits_for_ever() {
         matches!(error, RemoteError::Unreachable { attempts: 3, .. }),
         "{error}"
     );
+    // One that takes no more connections, since nobody accepts those that wait.
+    let full = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = full.local_addr().unwrap();
+    let waiting: Vec<TcpStream> = std::iter::from_fn(|| {
+        TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok()
+    })
+    .take(10_000)
+    .collect();
+    let model = RemoteModel::connect(&format!("http://{address}#m"), short).unwrap();
+    let error = model.complete(&request(&messages, 1)).unwrap_err();
+    assert!(
+        matches!(error, RemoteError::Unreachable { attempts: 3, .. }),
+        "{error}"
+    );
+    drop(waiting);
     let stopped = RemoteOptions {
         interrupted: &|| true,
         ..options()
     };
-    let model = RemoteModel::connect(&format!("{address}#m"), stopped).unwrap();
+    let model = RemoteModel::connect(&format!("http://{address}#m"), stopped).unwrap();
     let error = model.complete(&request(&messages, 1)).unwrap_err();
     assert!(matches!(error, RemoteError::Interrupted), "{error}");
 }
@@ -430,6 +481,7 @@ fn a_key_is_sent_in_one_header_and_never_shown() {
     let messages = [Message::new("user", "?")];
     let error = model.complete(&request(&messages, 1)).unwrap_err();
     assert!(error.to_string().contains("bad key [key]!"), "{error}");
+    assert!(error.to_string().contains(variable), "{error}");
     assert!(!format!("{model:?} {error:?}").contains(&format!("{key}!")));
     let asked = asked.recv().unwrap();
     assert!(

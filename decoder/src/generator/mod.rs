@@ -85,7 +85,7 @@ pub trait Generator: Send + Sync {
     /// Tokens that prompt and text may have together, where known.
     fn context_length(&self) -> Option<usize>;
 
-    /// Tokens of a text; an estimate from above where the tokenizer is elsewhere.
+    /// Tokens of a text; an estimate where the tokenizer is elsewhere.
     fn count_tokens(&self, text: &str) -> usize;
 
     /// Writes `request.samples` texts. With one sample `on_text` is given every piece as it comes.

@@ -6,8 +6,8 @@ use models::remote::{Completion, Prompt, RemoteModel, Request as RemoteRequest};
 use super::{Generator, GeneratorError, Output, Request, Written, first_label};
 use crate::session::Cost;
 
-/// Bytes of text a token has at least, on average: a few more in English, three in Chinese. An estimate from
-/// above of the tokens of a text whose tokenizer is elsewhere.
+/// Bytes of text that a token is taken to have, where the tokenizer is elsewhere. Prose in English has more a
+/// token; numbers, rare words and other scripts may have fewer.
 const BYTES_PER_TOKEN: usize = 3;
 
 /// A model on a server as a generator.
@@ -43,8 +43,8 @@ impl<'a> RemoteGenerator<'a> {
             written,
             prompt_tokens: prompt_tokens as usize,
             cost: Cost {
-                passes: 1,
-                evaluated: prompt_tokens,
+                passes: completion.requests,
+                evaluated: prompt_tokens.saturating_mul(completion.requests),
                 written: tokens as u64,
             },
         }

@@ -62,7 +62,7 @@ pub enum RemoteError {
         /// The server's own words, cut to a readable length.
         message: String,
         /// What to do about it.
-        advice: &'static str,
+        advice: String,
     },
     /// The server stayed busy or broken.
     #[error("{url}: status {status} after {attempts} attempts: {message}; try again later")]

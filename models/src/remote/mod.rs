@@ -7,13 +7,14 @@ mod error;
 mod protocol;
 mod stream;
 
-use std::io::{self, Read};
+use std::io::Read;
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use ureq::http::{Response, Uri};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, Timeout};
 
 pub use error::RemoteError;
 pub use protocol::{Choice, Completion, Prompt, Request, TokenProbability};
@@ -26,6 +27,8 @@ pub const KEY_VARIABLE: &str = "VERBATIM_API_KEY";
 
 /// Largest answer that is read, in bytes.
 const LARGEST_ANSWER: u64 = 64 << 20;
+/// Longest time to a connection; at most half of what an answer may take.
+const CONNECT: Duration = Duration::from_secs(10);
 /// Longest pause a server may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Characters of a server's words that are shown.
@@ -69,6 +72,8 @@ pub struct RemoteModel<'a> {
     model: String,
     key: Option<Key>,
     options: RemoteOptions<'a>,
+    /// Fields that the server refused: no later request says them again.
+    refused: Mutex<Vec<&'static str>>,
 }
 
 impl std::fmt::Debug for RemoteModel<'_> {
@@ -96,7 +101,7 @@ impl<'a> RemoteModel<'a> {
             Some((url, model)) => (url, model.trim()),
             None => (spec, ""),
         };
-        let (base, host) = base_of(url)?;
+        let (base, host) = base_of(url, &options.key_variable)?;
         let local = is_loopback(&host);
         let key = std::env::var(&options.key_variable)
             .ok()
@@ -119,7 +124,7 @@ impl<'a> RemoteModel<'a> {
             // An answer from elsewhere than asked is none; and the key goes nowhere else.
             .max_redirects(0)
             .max_redirects_will_error(false)
-            .timeout_connect(Some(Duration::from_secs(10).min(options.timeout)))
+            .timeout_connect(Some(CONNECT.min(options.timeout / 2)))
             .timeout_per_read(Some(options.timeout))
             .timeout_global(Some(options.timeout))
             .user_agent(concat!("verbatim/", env!("CARGO_PKG_VERSION")));
@@ -132,6 +137,7 @@ impl<'a> RemoteModel<'a> {
             model: model.to_owned(),
             key: key.map(Key),
             options,
+            refused: Mutex::default(),
         };
         if remote.model.is_empty() {
             remote.model = remote.first_model()?;
@@ -179,6 +185,7 @@ impl<'a> RemoteModel<'a> {
             };
             all.prompt_tokens = all.prompt_tokens.or(completion.prompt_tokens);
             all.written_tokens = sum(all.written_tokens, completion.written_tokens);
+            all.requests += 1;
             all.choices.append(&mut completion.choices);
         }
         all.choices.truncate(wanted);
@@ -200,7 +207,10 @@ impl<'a> RemoteModel<'a> {
         };
         let mut body = request.body(&self.model, true);
         let answer = self.post(request.path(), &mut body)?;
-        let mut completion = Completion::default();
+        let mut completion = Completion {
+            requests: 1,
+            ..Completion::default()
+        };
         let events = answer
             .headers()
             .get("content-type")
@@ -219,7 +229,7 @@ impl<'a> RemoteModel<'a> {
         let body = answer.into_body().into_reader().take(LARGEST_ANSWER);
         let mut events = Events::new(body);
         let mut done = false;
-        while let Some(data) = events.next().map_err(|e| self.broken(&e))? {
+        while let Some(data) = events.next().map_err(|e| self.broken(e.into()))? {
             if (self.options.interrupted)() {
                 return Err(RemoteError::Interrupted);
             }
@@ -262,12 +272,16 @@ impl<'a> RemoteModel<'a> {
     }
 
     /// Posts a body and returns the answer of a server that accepted it. A field that the server does not know is
-    /// left out of `body` and the request tried again.
+    /// left out of `body` and the request tried again; later requests do without it.
     fn post(
         &self,
         path: &str,
         body: &mut Map<String, Value>,
     ) -> Result<Response<Body>, RemoteError> {
+        let refused = || self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        for field in refused().iter() {
+            protocol::leave_out(body, field);
+        }
         loop {
             let mut answer = self.attempt(|| {
                 let mut request = self.agent.post(format!("{}/{path}", self.base));
@@ -276,15 +290,23 @@ impl<'a> RemoteModel<'a> {
                 }
                 request.send_json(&*body)
             })?;
-            match self.check(&mut answer) {
+            let error = match self.check(&mut answer) {
                 Ok(()) => return Ok(answer),
-                Err(RemoteError::Refused {
+                Err(error) => error,
+            };
+            let field = match &error {
+                RemoteError::Refused {
                     status: 400 | 422,
                     message,
                     ..
-                }) if protocol::adapt(body, &message) => {}
-                Err(error) => return Err(error),
-            }
+                } => protocol::refused_field(body, message),
+                _ => None,
+            };
+            let Some(field) = field else {
+                return Err(error);
+            };
+            protocol::leave_out(body, field);
+            refused().push(field);
         }
     }
 
@@ -321,11 +343,8 @@ impl<'a> RemoteModel<'a> {
                         .and_then(|value| value.to_str().ok()?.trim().parse().ok())
                         .map(Duration::from_secs);
                 }
-                Err(ureq::Error::Timeout(_)) => {
-                    return Err(RemoteError::TimedOut {
-                        url: self.base.clone(),
-                        limit: self.options.timeout,
-                    });
+                Err(ureq::Error::Timeout(at)) if at != Timeout::Connect => {
+                    return Err(self.timed_out());
                 }
                 Err(error) if attempt >= attempts || !is_passing(&error) => {
                     return Err(RemoteError::Unreachable {
@@ -361,12 +380,13 @@ impl<'a> RemoteModel<'a> {
         }
         let status = status.as_u16();
         let message = self.words(answer);
+        let variable = &self.options.key_variable;
         let advice = match status {
             300..=399 => "it points elsewhere; give the address itself",
             401 if self.key.is_none() => {
-                "it wants a key: set it in the environment variable VERBATIM_API_KEY"
+                &format!("it wants a key: set it in the environment variable {variable}")
             }
-            401 | 403 => "the key is not accepted; set another one",
+            401 | 403 => &format!("the key in {variable} is not accepted; set another one"),
             404 => "the address or the model is not known there; name the model as URL#MODEL",
             413 => "ask for less: a smaller budget or fewer chunks",
             400 | 422 if message.contains("context") => {
@@ -379,7 +399,7 @@ impl<'a> RemoteModel<'a> {
             url: self.base.clone(),
             status,
             message,
-            advice,
+            advice: advice.to_owned(),
         })
     }
 
@@ -400,28 +420,24 @@ impl<'a> RemoteModel<'a> {
 
     fn read(&self, answer: &mut Response<Body>) -> Result<String, RemoteError> {
         let body = answer.body_mut().with_config().limit(LARGEST_ANSWER);
-        body.read_to_string().map_err(|error| match error {
-            ureq::Error::Timeout(_) => RemoteError::TimedOut {
-                url: self.base.clone(),
-                limit: self.options.timeout,
-            },
+        body.read_to_string().map_err(|error| self.broken(error))
+    }
+
+    /// Why an answer that had begun did not come to its end.
+    fn broken(&self, error: ureq::Error) -> RemoteError {
+        match error {
+            ureq::Error::Timeout(_) => self.timed_out(),
             error => RemoteError::BrokenOff {
                 url: self.base.clone(),
                 problem: self.without_key(&error.to_string()),
             },
-        })
+        }
     }
 
-    fn broken(&self, error: &io::Error) -> RemoteError {
-        if error.kind() == io::ErrorKind::TimedOut {
-            return RemoteError::TimedOut {
-                url: self.base.clone(),
-                limit: self.options.timeout,
-            };
-        }
-        RemoteError::BrokenOff {
+    fn timed_out(&self) -> RemoteError {
+        RemoteError::TimedOut {
             url: self.base.clone(),
-            problem: self.without_key(&error.to_string()),
+            limit: self.options.timeout,
         }
     }
 
@@ -444,12 +460,15 @@ impl<'a> RemoteModel<'a> {
 fn is_passing(error: &ureq::Error) -> bool {
     matches!(
         error,
-        ureq::Error::Io(_) | ureq::Error::ConnectionFailed | ureq::Error::HostNotFound
+        ureq::Error::Io(_)
+            | ureq::Error::ConnectionFailed
+            | ureq::Error::HostNotFound
+            | ureq::Error::Timeout(Timeout::Connect)
     )
 }
 
-/// The address without a slash at the end, and its host.
-fn base_of(url: &str) -> Result<(String, String), RemoteError> {
+/// The address without a slash at the end, and its host; the key belongs into `variable`.
+fn base_of(url: &str, variable: &str) -> Result<(String, String), RemoteError> {
     let refuse = |problem: &str| RemoteError::Address {
         // Whatever stands before an @ may be a password.
         url: url
@@ -467,9 +486,9 @@ fn base_of(url: &str) -> Result<(String, String), RemoteError> {
     }
     let authority = parsed.authority().ok_or_else(|| refuse("no host"))?;
     if authority.as_str().contains('@') {
-        return Err(refuse(
-            "a name and password in the address; the key goes into VERBATIM_API_KEY",
-        ));
+        return Err(refuse(&format!(
+            "a name and password in the address; the key goes into {variable}"
+        )));
     }
     if authority.host().is_empty() {
         return Err(refuse("no host"));
@@ -511,7 +530,7 @@ mod tests {
                 "https://a.example/api/v1",
             ),
         ] {
-            assert_eq!(base_of(given).unwrap().0, base);
+            assert_eq!(base_of(given, KEY_VARIABLE).unwrap().0, base);
         }
         for bad in [
             "",
@@ -522,8 +541,9 @@ mod tests {
             "https://me:secret@a.example/v1",
             "https://a.example/v1?key=7",
         ] {
-            let error = base_of(bad).unwrap_err().to_string();
+            let error = base_of(bad, "MY_KEY").unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
+            assert_eq!(error.contains("MY_KEY"), bad.contains('@'), "{error}");
         }
         for host in ["localhost", "127.0.0.1", "127.9.9.9", "[::1]"] {
             assert!(is_loopback(host), "{host}");

@@ -64,6 +64,8 @@ pub struct Completion {
     pub prompt_tokens: Option<u64>,
     /// Tokens of all texts, where the server says.
     pub written_tokens: Option<u64>,
+    /// Requests that were answered; each has the prompt read.
+    pub requests: u64,
 }
 
 impl Request<'_> {
@@ -134,23 +136,29 @@ const OPTIONAL: &[&str] = &[
     "temperature",
 ];
 
-/// Changes a body that was refused with `message`, where the message names a field that can be said otherwise
-/// or left out; `false` if it names none.
-pub(super) fn adapt(body: &mut Map<String, Value>, message: &str) -> bool {
+/// The field of a body that was refused with `message`, where the message names one that can be said otherwise
+/// or left out.
+pub(super) fn refused_field(body: &Map<String, Value>, message: &str) -> Option<&'static str> {
     let names = |field: &str| {
         message
             .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .any(|word| word == field)
     };
-    if names("max_completion_tokens")
-        && let Some(most) = body.remove("max_tokens")
-    {
-        body.insert("max_completion_tokens".to_owned(), most);
-        return true;
+    if names("max_completion_tokens") && body.contains_key("max_tokens") {
+        return Some("max_tokens");
     }
     OPTIONAL
         .iter()
-        .any(|field| names(field) && body.remove(*field).is_some())
+        .copied()
+        .find(|&field| names(field) && body.contains_key(field))
+}
+
+/// Takes a refused field out of a body; `max_tokens` gets its newer name.
+pub(super) fn leave_out(body: &mut Map<String, Value>, field: &str) {
+    let value = body.remove(field);
+    if let Some(most) = value.filter(|_| field == "max_tokens") {
+        body.insert("max_completion_tokens".to_owned(), most);
+    }
 }
 
 /// A text in which nothing looks like a control token: some servers take those in a message for real ones, and
@@ -374,18 +382,16 @@ mod tests {
         };
         let mut body = request.body("m", true);
         assert_eq!(body["seed"], 0x7fff_ffff);
-        assert!(adapt(
-            &mut body,
-            "Unrecognized request argument supplied: top_k"
-        ));
+        let refused = "Unrecognized request argument supplied: top_k";
+        assert_eq!(refused_field(&body, refused), Some("top_k"));
+        leave_out(&mut body, "top_k");
         assert!(!body.contains_key("top_k"));
-        assert!(!adapt(
-            &mut body,
-            "Unrecognized request argument supplied: top_k"
-        ));
+        assert_eq!(refused_field(&body, refused), None);
         let renamed = "Use 'max_completion_tokens' instead of 'max_tokens'.";
-        assert!(adapt(&mut body, renamed));
+        assert_eq!(refused_field(&body, renamed), Some("max_tokens"));
+        leave_out(&mut body, "max_tokens");
         assert_eq!(body["max_completion_tokens"], 5);
-        assert!(!adapt(&mut body, "no such model"));
+        assert_eq!(refused_field(&body, renamed), None);
+        assert_eq!(refused_field(&body, "no such model"), None);
     }
 }
