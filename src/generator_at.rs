@@ -1,5 +1,6 @@
 //! The generators that a command names: the same model, another of this machine, or one on a server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use decoder::generator::{Generator, LocalGenerator, RemoteGenerator};
@@ -29,12 +30,15 @@ pub struct GeneratorArguments {
     pub remote_timeout: u64,
 }
 
-/// A generator's model, opened.
-pub enum Opened {
-    /// A model of this machine.
-    Local(Box<LanguageModel>),
+/// A generator's model, opened; a copy shares it.
+#[derive(Clone)]
+pub enum Opened<'m> {
+    /// The command's own model.
+    Own(&'m LanguageModel),
+    /// Another model of this machine.
+    Local(Arc<LanguageModel>),
     /// A model on a server.
-    Remote(Box<RemoteGenerator<'static>>),
+    Remote(Arc<RemoteGenerator<'static>>),
 }
 
 impl GeneratorArguments {
@@ -42,7 +46,7 @@ impl GeneratorArguments {
     ///
     /// # Errors
     /// It is not to be had, or the server cannot be reached.
-    pub fn open(&self, spec: &str, arguments: &ModelArguments) -> anyhow::Result<Opened> {
+    pub fn open<'m>(&self, spec: &str, arguments: &ModelArguments) -> anyhow::Result<Opened<'m>> {
         if is_address(spec) {
             let options = RemoteOptions {
                 key_variable: self.remote_key.clone(),
@@ -58,7 +62,7 @@ impl GeneratorArguments {
                 model.address()
             ));
             let remote = RemoteGenerator::new(model, self.remote_window);
-            return Ok(Opened::Remote(Box::new(remote)));
+            return Ok(Opened::Remote(Arc::new(remote)));
         }
         let path = models_at::locate(spec, arguments.offline)?;
         let options = ModelOptions {
@@ -66,21 +70,41 @@ impl GeneratorArguments {
             threads: (arguments.jobs > 0).then_some(arguments.jobs),
             ..Default::default()
         };
-        Ok(Opened::Local(Box::new(LanguageModel::open(
+        Ok(Opened::Local(Arc::new(LanguageModel::open(
             &path, &options,
         )?)))
     }
-}
 
-/// A model of this machine as a generator.
-pub fn local(model: &LanguageModel) -> LocalGenerator<'_> {
-    LocalGenerator::new(model, &interrupt::interrupted)
+    /// Opens who writes the answer and who samples, where the flags name them. What is named as the command's own
+    /// model, or twice, is not opened again.
+    ///
+    /// # Errors
+    /// As [`GeneratorArguments::open`].
+    pub fn open_both<'m>(
+        &self,
+        arguments: &ModelArguments,
+        own: Option<&'m LanguageModel>,
+    ) -> anyhow::Result<[Option<Opened<'m>>; 2]> {
+        let open = |spec: &String| match own {
+            Some(own) if *spec == arguments.model => Ok(Opened::Own(own)),
+            _ => self.open(spec, arguments),
+        };
+        let writer = self.generator.as_ref().map(open).transpose()?;
+        let light = if self.light_model == self.generator {
+            writer.clone()
+        } else {
+            self.light_model.as_ref().map(open).transpose()?
+        };
+        Ok([writer, light])
+    }
 }
 
 /// What was opened as a generator.
-pub fn generator(opened: &Opened) -> Box<dyn Generator + '_> {
+pub fn generator<'a>(opened: &'a Opened<'_>) -> Box<dyn Generator + 'a> {
+    let local = |model| Box::new(LocalGenerator::new(model, &interrupt::interrupted));
     match opened {
-        Opened::Local(model) => Box::new(local(model)),
+        Opened::Own(model) => local(model),
+        Opened::Local(model) => local(model),
         Opened::Remote(remote) => Box::new(remote.as_ref()),
     }
 }

@@ -15,6 +15,7 @@ use indicatif::ProgressBar;
 use models::encoder::{CrossEncoder, SentenceEncoder, SparseEncoder};
 use models::fetch::{self, FetchEvent, FetchOptions, Fetched, Licence, default_cache};
 use models::language_model::{LanguageModel, ModelOptions};
+use models::remote::is_address;
 
 use crate::{interrupt, terminal};
 
@@ -144,8 +145,14 @@ pub fn locate(spec: &str, offline: bool) -> anyhow::Result<PathBuf> {
 /// Opens the language model that the flags name.
 ///
 /// # Errors
-/// It is not to be had, damaged, or of an unknown family.
+/// It is a server, not to be had, damaged, or of an unknown family.
 pub fn language_model(arguments: &ModelArguments) -> anyhow::Result<LanguageModel> {
+    if is_address(&arguments.model) {
+        bail!(
+            "--model {}: the model that writes under the constraint, and whose token probabilities say when to retrieve, runs on this machine; a server can write the answer (--generator) or samples (--light-model)",
+            arguments.model
+        );
+    }
     let path = locate(&arguments.model, arguments.offline)?;
     let device = arguments.device.parse()?;
     let options = ModelOptions {

@@ -120,7 +120,7 @@ fn theta_decides() {
     let always = ask(&index, &["--retrieve", "bm25", "--theta", "1", question]);
     assert!(always["trace"]["uncertain"].as_u64().unwrap() > 0);
 
-    // Calibrated on the same question, half of its sentences are uncertain, or as near as can be.
+    // Calibrated on the same question for a share of 1, every sentence of it is uncertain.
     let questions = folder.path().join("questions.jsonl");
     std::fs::write(&questions, format!("{{\"question\":{question:?}}}\n")).unwrap();
     let calibrated = ask(
@@ -199,6 +199,16 @@ fn evidence_is_what_stood_before_a_sentence_and_flags_count() {
     let pieces = answer["evidence"].as_array().unwrap().len();
     assert_eq!(answer["trace"]["settings"]["evidence"], 1);
     assert!((1..=count("retrievals")).contains(&pieces), "{answer}");
+    verbatim(&[
+        "ask",
+        "--index",
+        index.to_str().unwrap(),
+        "--active",
+        "--model",
+        "http://127.0.0.1:9/v1",
+        question,
+    ])
+    .refused(&["--model http://127.0.0.1:9/v1", "probabilities"]);
     for flag in [
         &["--no-answer"][..],
         &["--generator", "smollm2"],

@@ -113,8 +113,10 @@ fn a_server_writes_the_answer_and_its_citations_resolve() {
             .lines()
             .find(|line| line.starts_with(&head))
             .unwrap();
-        assert!(line.len() > head.len());
+        let quote = piece["quote"].as_str().unwrap();
+        assert!(line.contains(&quote[..quote.len().min(20)]), "{line}");
     }
+    assert!(content.contains("BANANA"), "{content}");
     assert!(
         !content.contains("<|im_end|>") && !content.contains("[7]"),
         "{content}"
@@ -188,4 +190,39 @@ fn evidence_is_reranked_and_the_run_repeats() {
         assert_eq!(again["evidence"], ranked["evidence"]);
         assert_eq!(again["trace"]["rerank"], ranked["trace"]["rerank"]);
     }
+}
+
+#[test]
+fn the_same_model_opened_once_or_twice_writes_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = index(folder.path());
+    let path = verbatim(&["models", "path", "smollm2"]).ended(0).stdout;
+    let ask = |generator: &str, light: &str| {
+        let answer = verbatim(&[
+            "ask",
+            "--index",
+            index.to_str().unwrap(),
+            "--json",
+            "--window-scorer",
+            "bm25",
+            "--rerank",
+            "f",
+            "--rerank-samples",
+            "1",
+            "--generator",
+            generator,
+            "--light-model",
+            light,
+            "What guides ships at sea?",
+        ])
+        .ended(0)
+        .json();
+        let trace = &answer["trace"];
+        let texts = &trace["rerank"]["samples"]["texts"];
+        [&answer["answer"], &trace["generator"], texts].map(Clone::clone)
+    };
+    let shared = ask("smollm2", "smollm2");
+    assert!(shared.iter().all(|value| !value.is_null()), "{shared:?}");
+    assert_eq!(ask(path.trim(), "smollm2"), shared);
+    assert_eq!(ask(path.trim(), path.trim()), shared);
 }

@@ -10,7 +10,12 @@ use decoder::active::sentence::{End, Stretch, write};
 use decoder::active::{PassageRetriever, Retriever};
 use decoder::session::{LogitsSource, Session};
 
-/// A tokenizer of bytes: the token of each byte value.
+/// Tokens of several bytes; nothing is encoded with them.
+const LONG: &[&str] = &["。大", " 東", " No"];
+/// Tokens of the vocabulary: bytes, the end, and the long ones.
+const VOCABULARY: usize = 257 + LONG.len();
+
+/// A tokenizer of bytes: the token of each byte value, the end token, and [`LONG`].
 fn tokenizer() -> Tokenizer {
     let mut alphabet: Vec<char> = Vec::new();
     let mut extra = 0;
@@ -24,11 +29,15 @@ fn tokenizer() -> Tokenizer {
             char::from_u32(255 + extra).unwrap()
         });
     }
-    let vocabulary: serde_json::Map<String, serde_json::Value> = alphabet
+    let mut vocabulary: serde_json::Map<String, serde_json::Value> = alphabet
         .iter()
         .enumerate()
         .map(|(id, c)| (c.to_string(), id.into()))
         .collect();
+    for (at, text) in LONG.iter().enumerate() {
+        let spelling: String = text.bytes().map(|b| alphabet[b as usize]).collect();
+        vocabulary.insert(spelling, (257 + at).into());
+    }
     let json = serde_json::json!({
         "version": "1.0", "truncation": null, "padding": null,
         "added_tokens": [{"id": 256, "content": "<|end|>", "single_word": false, "lstrip": false, "rstrip": false,
@@ -55,8 +64,8 @@ impl LogitsSource for Script {
         self.length += tokens.len();
         let at = (self.length - self.prompt).min(self.tokens.len() - 1);
         let (token, probability) = self.tokens[at];
-        let rest = ((1.0 - probability) / 256.0).ln();
-        let mut logits = vec![rest; 257];
+        let rest = ((1.0 - probability) / (VOCABULARY - 1) as f32).ln();
+        let mut logits = vec![rest; VOCABULARY];
         logits[token as usize] = probability.ln();
         Ok(logits)
     }
@@ -66,7 +75,7 @@ impl LogitsSource for Script {
     }
 
     fn vocabulary_size(&self) -> usize {
-        257
+        VOCABULARY
     }
 
     fn end_tokens(&self) -> &[u32] {
@@ -85,8 +94,13 @@ fn session(
     unsure: Option<usize>,
     ends: bool,
 ) -> Session<Script> {
-    let mut tokens: Vec<(u32, f32)> = tokenizer
-        .encode_text(text)
+    let tokens = tokenizer.encode_text(text);
+    session_of(tokens, unsure, ends)
+}
+
+/// As [`session`], of tokens.
+fn session_of(tokens: Vec<u32>, unsure: Option<usize>, ends: bool) -> Session<Script> {
+    let mut tokens: Vec<(u32, f32)> = tokens
         .into_iter()
         .enumerate()
         .map(|(at, token)| (token, if unsure == Some(at) { 0.1 } else { 0.5 }))
@@ -102,7 +116,7 @@ fn session(
         },
         Vec::new(),
     );
-    session.push(&tokenizer.encode_text("?"));
+    session.push(&[u32::from(b'?')]);
     session
 }
 
@@ -147,6 +161,41 @@ fn sentences_end_in_any_script() {
         let trimmed: Vec<&str> = found.iter().map(|s| s.trim()).collect();
         let wanted: Vec<&str> = wanted.iter().map(|s| s.trim()).collect();
         assert_eq!(trimmed, wanted);
+    }
+}
+
+#[test]
+fn tokens_across_a_border() {
+    let tokenizer = tokenizer();
+    let long = |text: &str| 257 + LONG.iter().position(|long| *long == text).unwrap() as u32;
+    let bytes = |text: &str| tokenizer.encode_text(text);
+    for (tokens, first, rest) in [
+        // Text of both sentences, or white space and the next one.
+        (
+            [bytes("東"), vec![long("。大")], bytes("き")],
+            "東。大",
+            "き",
+        ),
+        (
+            [bytes("Yes."), vec![long(" No")], bytes(".")],
+            "Yes.",
+            " No.",
+        ),
+        (
+            [bytes("です。"), vec![long(" 東")], bytes("京")],
+            "です。",
+            " 東京",
+        ),
+        // A border that is seen when its character is whole.
+        ([bytes("Yes. "), bytes("É"), bytes("t")], "Yes. ", "Ét"),
+    ] {
+        let mut session = session_of(tokens.concat(), None, true);
+        let sentence = write(&mut session, &tokenizer, 64, Stretch::Sentence).unwrap();
+        assert_eq!(tokenizer.decode(&sentence.tokens), first);
+        assert_eq!(sentence.end, End::Border);
+        assert_eq!(session.tokens().len(), 1 + sentence.tokens.len());
+        let next = write(&mut session, &tokenizer, 64, Stretch::Sentence).unwrap();
+        assert_eq!(tokenizer.decode(&next.tokens), rest);
     }
 }
 

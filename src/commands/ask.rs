@@ -197,13 +197,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let expander = scorers.expander(offline)?;
     let pieces = scorers.piece_scorer(&settings, &index, &model, offline)?;
     let generators = &arguments.generator;
-    let open = |spec: &Option<String>| {
-        let spec = spec.as_ref();
-        spec.map(|spec| generators.open(spec, &arguments.model))
-            .transpose()
-    };
-    let writer = open(&generators.generator)?;
-    let light = open(&generators.light_model)?;
+    let [writer, light] = generators.open_both(&arguments.model, Some(&model))?;
     let writer = writer.as_ref().map(generator_at::generator);
     let light = light.as_ref().map(generator_at::generator);
     let mut engine = Engine::new(&index, &model, scorer.as_ref(), &interrupt::interrupted)?;

@@ -279,13 +279,7 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
     let interrupted = interrupt::interrupted;
     let expander = arguments.scorer.expander(offline)?;
     let generators = &arguments.generator;
-    let open = |spec: &Option<String>| {
-        let spec = spec.as_ref();
-        spec.map(|spec| generators.open(spec, &arguments.model))
-            .transpose()
-    };
-    let writer = open(&generators.generator)?;
-    let light = open(&generators.light_model)?;
+    let [writer, light] = generators.open_both(&arguments.model, model.as_ref())?;
     let writer = writer.as_ref().map(generator_at::generator);
     let light = light.as_ref().map(generator_at::generator);
     let mut engines: Vec<EngineFor<'_>> = Vec::new();

@@ -1,5 +1,7 @@
 //! One sentence, written freely, with the probability of every token.
 
+use std::ops::Range;
+
 use models::ModelError;
 use models::language_model::log_normaliser;
 use models::tokenizer::Tokenizer;
@@ -49,7 +51,9 @@ pub enum Stretch {
 /// Writes the next sentence greedily: until the first token that belongs to another one, an end token, or
 /// `most` tokens. The session then holds the sentence and no token after it.
 ///
-/// A border is seen by what follows it: the token that begins the next sentence is taken back.
+/// A border is seen by what follows it: by the token that begins the next sentence, which is not written, or later,
+/// and then what begins behind the border is taken back. A token that holds text of both sentences belongs to the
+/// first, one that holds white space and the next sentence to the next.
 ///
 /// # Errors
 /// The model's own.
@@ -66,7 +70,6 @@ pub fn write<S: LogitsSource>(
     };
     let ends = session.source().end_tokens().to_vec();
     let mut bytes = Vec::new();
-    // A token more than `most` may be written to see whether the border was there.
     while written.tokens.len() < most && session.tokens().len() < session.source().context_length()
     {
         let logits = session.logits()?;
@@ -81,22 +84,16 @@ pub fn write<S: LogitsSource>(
         }
         let before = bytes.len();
         bytes.extend_from_slice(tokenizer.token_bytes(token).unwrap_or_default());
-        if stretch == Stretch::Sentence
-            && let Some(border) = border(&bytes)
-            && border >= before
-            && !written.tokens.is_empty()
-        {
-            written.end = End::Border;
-            break;
+        let border = match stretch {
+            Stretch::Sentence => border(&bytes),
+            Stretch::Tokens => None,
+        };
+        if border.as_ref().is_none_or(|border| before < border.start) {
+            session.write(token);
+            written.tokens.push(token);
+            written.probabilities.push(probability);
         }
-        session.write(token);
-        written.tokens.push(token);
-        written.probabilities.push(probability);
-        if stretch == Stretch::Sentence
-            && let Some(border) = border(&bytes)
-        {
-            // The border lies inside of a token, or was seen late: what is behind it is taken back, token by
-            // token; a token on both sides stays.
+        if let Some(border) = border {
             take_back(session, tokenizer, &mut written, border);
             written.end = End::Border;
             break;
@@ -105,9 +102,9 @@ pub fn write<S: LogitsSource>(
     Ok(written)
 }
 
-/// The byte at which the second sentence starts; `None` while there is but one, or while the last character is
-/// not whole.
-fn border(bytes: &[u8]) -> Option<usize> {
+/// The bytes between the first sentence and the second, which are white space or none; `None` while there is but one
+/// sentence, or while the last character is not whole.
+fn border(bytes: &[u8]) -> Option<Range<usize>> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) if error.error_len().is_none() => {
@@ -116,22 +113,25 @@ fn border(bytes: &[u8]) -> Option<usize> {
         // Bytes that make no character: no border is looked for behind them.
         Err(_) => return None,
     };
-    sentences::starts(text).get(1).copied()
+    let second = *sentences::starts(text).get(1)?;
+    Some(text[..second].trim_end().len()..second)
 }
 
+/// Takes back the tokens from the first one on that holds nothing of the first sentence but of the second.
 fn take_back<S: LogitsSource>(
     session: &mut Session<S>,
     tokenizer: &Tokenizer,
     written: &mut WrittenSentence,
-    border: usize,
+    border: Range<usize>,
 ) {
     let mut start = 0;
     let mut keep = 0;
     for &token in &written.tokens {
-        if start >= border {
+        let end = start + tokenizer.token_bytes(token).map_or(0, <[u8]>::len);
+        if start >= border.start && end > border.end {
             break;
         }
-        start += tokenizer.token_bytes(token).map_or(0, <[u8]>::len);
+        start = end;
         keep += 1;
     }
     session.rollback(written.tokens.len() - keep);
