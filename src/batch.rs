@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use corpus_tools::questions::{self, Question};
 use corpus_tools::reader::Input;
-use decoder::{Engine, Settings};
+use decoder::active::ActiveError;
+use decoder::{Engine, EngineError, Settings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -22,11 +23,20 @@ struct Answered<A> {
     answer: A,
 }
 
-/// What a line that was written before is known by.
+/// The line of a question that could not be asked.
+#[derive(Debug, Serialize)]
+struct Failed<'q> {
+    id: &'q str,
+    question: &'q str,
+    failed: String,
+}
+
+/// What a line that was written before is known by; one of a question that failed has no trace.
 #[derive(Debug, Deserialize)]
 struct Before {
     id: String,
-    trace: BeforeTrace,
+    trace: Option<BeforeTrace>,
+    failed: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -85,7 +95,14 @@ impl Batch {
                     number + 1
                 )
             })?;
-            before.get_or_insert((answered.trace.model, answered.trace.settings));
+            match (answered.trace, answered.failed) {
+                (Some(trace), _) => _ = before.get_or_insert((trace.model, trace.settings)),
+                (None, Some(_)) => {}
+                (None, None) => bail!(
+                    "{shown}:{}: not an answer of this program; name another file with --out",
+                    number + 1
+                ),
+            }
             seen.insert(answered.id);
         }
         // Only a line that this program began is cut off, never a foreign file.
@@ -153,15 +170,27 @@ impl Batch {
             ));
         }
         let bar = terminal::bar("questions", self.questions.len() as u64, false);
+        let mut failed = 0;
         for question in &self.questions {
             if interrupt::interrupted() {
                 bail!("interrupted; the same command goes on with what is left");
             }
-            let answer = ask(&question.question)?;
-            let mut line = serde_json::to_vec(&Answered {
-                id: question.id.clone(),
-                answer,
-            })?;
+            let mut line = match ask(&question.question) {
+                Ok(answer) => serde_json::to_vec(&Answered {
+                    id: question.id.clone(),
+                    answer,
+                })?,
+                Err(error) if is_of_question(&error) => {
+                    failed += 1;
+                    terminal::say(&format!("question {}: {error}", question.id));
+                    serde_json::to_vec(&Failed {
+                        id: &question.id,
+                        question: &question.question,
+                        failed: error.to_string(),
+                    })?
+                }
+                Err(error) => return Err(error),
+            };
             line.push(b'\n');
             self.out
                 .write_all(&line)
@@ -172,10 +201,22 @@ impl Batch {
         bar.finish_and_clear();
         terminal::say(&format!(
             "{shown}: {} answers",
-            self.done + self.questions.len()
+            self.done + self.questions.len() - failed
         ));
+        if failed > 0 {
+            terminal::say(&format!("{shown}: {failed} questions could not be asked"));
+            return Ok(Outcome::NothingFound);
+        }
         Ok(Outcome::Done)
     }
+}
+
+/// Whether a question is to blame for an error, and the next may well be answered.
+fn is_of_question(error: &anyhow::Error) -> bool {
+    let engine = error.downcast_ref::<EngineError>();
+    let active = error.downcast_ref::<ActiveError>();
+    engine.is_some_and(EngineError::is_of_question)
+        || active.is_some_and(ActiveError::is_of_question)
 }
 
 /// Reads a question set of any known format; a bad record is refused, since nobody would miss its answer.

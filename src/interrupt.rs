@@ -18,7 +18,9 @@ pub fn install() {
         if INTERRUPTED.swap(true, Ordering::SeqCst) {
             std::process::exit(i32::from(CODE));
         }
-        eprintln!("\nstopping; the same command goes on with what is left, or begins again");
+        crate::terminal::write_error(
+            "\nstopping; the same command goes on with what is left, or begins again",
+        );
         std::thread::spawn(|| {
             std::thread::sleep(GRACE);
             std::process::exit(i32::from(CODE));

@@ -66,7 +66,10 @@ fn main() -> ExitCode {
         *last = panic.to_string().replace('\n', " ");
     }));
     std::panic::catch_unwind(run).unwrap_or_else(|_| {
-        let last = LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = LAST_PANIC
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         terminal::say(&format!(
             "error: a fault of this program, not of its input: {last}; please report it with the command that led to it"
         ));

@@ -82,9 +82,14 @@ pub fn colour() -> bool {
     is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
+/// Writes a line to standard error. Where nobody reads it, nothing is lost but the line.
+pub fn write_error(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// Says something about the work, on standard error.
 pub fn say(message: &str) {
-    eprintln!("{}", harmless(message));
+    write_error(&harmless(message));
 }
 
 /// Prints an error with its causes, each once.
@@ -98,7 +103,7 @@ pub fn print_error(error: &anyhow::Error) {
             let _ = write!(shown, ": {cause}");
         }
     }
-    eprintln!("error: {shown}");
+    write_error(&format!("error: {shown}"));
 }
 
 /// Whether the error is that of a reader who went away: that ends a program quietly.

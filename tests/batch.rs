@@ -107,6 +107,47 @@ fn a_killed_run_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_question_that_does_not_fit_does_not_end_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    write_corpus(&corpus, &[("1", "Lighthouse", "A lighthouse is a tower.")]);
+    let index = folder.path().join("index");
+    build(&corpus, &index);
+    let questions = folder.path().join("questions.jsonl");
+    let long = "who guides ships ".repeat(4000);
+    let lines: Vec<String> = [("a", long.as_str()), ("b", "What is a lighthouse?")]
+        .iter()
+        .map(|(id, question)| serde_json::json!({"id": id, "question": question}).to_string())
+        .collect();
+    fs::write(&questions, lines.join("\n")).unwrap();
+    let out = folder.path().join("answers.jsonl");
+    let arguments = [
+        "ask",
+        "--index",
+        index.to_str().unwrap(),
+        "--window-scorer",
+        "bm25",
+        "--no-answer",
+        "--questions",
+        questions.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let run = verbatim(&arguments).ended(1);
+    assert!(run.stderr.contains("question a"), "{}", run.stderr);
+    let text = fs::read_to_string(&out).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(lines[0]["failed"].is_string() && lines[0]["id"] == "a");
+    assert_eq!(lines[1]["evidence"][0]["quote"], "A lighthouse is a tower.");
+    // Gone on with, there is nothing left to ask.
+    verbatim(&arguments).ended(0);
+    assert_eq!(fs::read_to_string(&out).unwrap(), text);
+}
+
+#[test]
 fn questions_that_are_none() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = folder.path().join("corpus.jsonl");

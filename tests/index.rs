@@ -213,6 +213,52 @@ fn an_index_through_its_life() {
 }
 
 #[test]
+fn passages_that_are_added_are_grouped_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    write_corpus(&corpus, &[("1", "Alpha", "One."), ("2", "Alpha", "Two.")]);
+    let out = folder.path().join("index");
+    verbatim(&[&arguments(&corpus, &out)[..], &["--group-by", "title"]].concat()).ended(0);
+    write_corpus(&corpus, &[("3", "Beta", "Three."), ("4", "Beta", "Four.")]);
+    let (index, more) = (out.to_str().unwrap(), corpus.to_str().unwrap());
+    verbatim(&[
+        "index",
+        "add",
+        "--index",
+        index,
+        more,
+        "--group-by",
+        "title",
+    ])
+    .ended(0);
+    let stat = verbatim(&["index", "stat", "--index", index, "--json"]).ended(0);
+    assert_eq!(stat.json()["documents"], 2);
+}
+
+/// Where nobody reads what is said, a command ends as it would.
+#[cfg(unix)]
+#[test]
+fn a_closed_standard_error_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    made_up(&corpus, 10);
+    let out = folder.path().join("index");
+    for (arguments, code) in [
+        (arguments(&corpus, &out), 0),
+        (vec!["search", "--index", "nowhere.index", "a"], 2),
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_verbatim"))
+            .args(arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stderr.take());
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+    }
+}
+
+#[test]
 fn without_texts_a_quote_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let corpus = folder.path().join("corpus.jsonl");

@@ -64,6 +64,19 @@ pub enum EngineError {
     Interrupted,
 }
 
+impl EngineError {
+    /// Whether this question is to blame, as one that does not fit into the model's window, and the next may
+    /// well be answered.
+    pub fn is_of_question(&self) -> bool {
+        match self {
+            Self::EmptyQuestion | Self::Model(ModelError::ContextFull { .. }) => true,
+            Self::Rerank(error) => error.is_of_question(),
+            Self::Generator(error) => error.is_of_question(),
+            _ => false,
+        }
+    }
+}
+
 /// Tokens that a line of the prompt may take beside a piece: its label and the title.
 const LINE_TOKENS: usize = 64;
 

@@ -80,9 +80,9 @@ pub struct EngineArguments {
     /// Outputs that the light model samples
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=64))]
     rerank_samples: Option<u32>,
-    /// Seed of what is sampled
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    /// Seed of what is sampled; 0 unless the settings say otherwise
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Write no answer, evidence only
     #[arg(long)]
     no_answer: bool,
@@ -164,7 +164,9 @@ impl EngineArguments {
         if let Some(samples) = self.rerank_samples {
             settings.rerank.samples = samples as usize;
         }
-        settings.rerank.sampling.seed = self.seed;
+        if let Some(seed) = self.seed {
+            settings.rerank.sampling.seed = seed;
+        }
         if self.no_answer {
             settings.answer.most_tokens = 0;
         }

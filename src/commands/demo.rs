@@ -25,6 +25,8 @@ pub struct Arguments {
     model: ModelArguments,
     #[command(flatten)]
     engine: EngineArguments,
+    #[command(flatten)]
+    scorer: ScorerArguments,
     /// Print one JSON object a question, with the whole trace
     #[arg(long)]
     json: bool,
@@ -61,11 +63,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         model.tokenizer(),
         arguments.model.jobs,
     )?;
-    let scorer =
-        models_at::window_scorer(settings.windows.scorer, &index, arguments.model.offline)?;
-    let scorers = ScorerArguments::default();
-    let pieces = scorers.piece_scorer(&settings, &index, &model, arguments.model.offline)?;
+    let (scorers, offline) = (&arguments.scorer, arguments.model.offline);
+    let scorer = scorers.scorer(settings.windows.scorer, &index, &model, offline)?;
+    let expander = scorers.expander(offline)?;
+    let pieces = scorers.piece_scorer(&settings, &index, &model, offline)?;
     let mut engine = Engine::new(&index, &model, scorer.as_ref(), &interrupt::interrupted)?;
+    if let Some(expander) = &expander {
+        engine = engine.with_expander(expander);
+    }
     if let Some(pieces) = &pieces {
         engine = engine.with_piece_scorer(pieces.as_ref());
     }

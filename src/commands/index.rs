@@ -205,7 +205,6 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
             options.memory = arguments.resources.memory;
             options.jobs = arguments.resources.jobs;
             options.strict = arguments.strict;
-            options.read.group_by = arguments.group_by.map(GroupBy::from);
             options.profile = arguments.profile;
             options.store = arguments.store;
             options.read.group_by = arguments.group_by.map(GroupBy::from);
@@ -282,6 +281,7 @@ fn add(arguments: AddArguments) -> anyhow::Result<Outcome> {
     options.memory = arguments.resources.memory;
     options.jobs = arguments.resources.jobs;
     options.strict = arguments.strict;
+    options.read.group_by = arguments.group_by.map(GroupBy::from);
     let progress = Shown::default();
     let report = maintain::add(&options, &progress);
     progress.clear();

@@ -1,6 +1,6 @@
 //! BEIR: `queries.jsonl` and the judgements of a split in `qrels/*.tsv`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
@@ -79,7 +79,10 @@ pub(super) fn read_split(qrels: &Path, collected: &mut Collected) -> Result<(), 
         })?;
     collected.input = queries.display().to_string();
     let mut lines = open_lines(&queries)?;
+    let mut found: HashSet<String> = HashSet::new();
+    let mut last = 0;
     while let Some((number, line)) = lines.next_line() {
+        last = number;
         let parsed = match line {
             Line::Blank => continue,
             Line::Bad(reason) => Err(reason),
@@ -88,6 +91,7 @@ pub(super) fn read_split(qrels: &Path, collected: &mut Collected) -> Result<(), 
         match parsed {
             Ok(mut question) => {
                 if let Some(gold) = judged.get(&question.id) {
+                    found.insert(question.id.clone());
                     if !gold.is_empty() {
                         question.gold = vec![gold.clone()];
                     }
@@ -96,6 +100,15 @@ pub(super) fn read_split(qrels: &Path, collected: &mut Collected) -> Result<(), 
             }
             Err(reason) => collected.add_bad(number, reason),
         }
+    }
+    let mut missing: Vec<&String> = judged.keys().filter(|id| !found.contains(*id)).collect();
+    missing.sort_unstable();
+    for id in missing {
+        let reason = format!(
+            "the query {id:?}, which {} judges, is not here",
+            qrels.display()
+        );
+        collected.add_bad(last, reason);
     }
     Ok(())
 }

@@ -59,16 +59,28 @@ impl Question {
         ids
     }
 
-    /// Whether every gold answer is `yes` or `no`: such an answer cannot be found in a text.
+    /// Whether every gold answer is `yes` or `no`, or a label that stands for a judgement (`true`, `false`, and
+    /// FEVER's): such an answer cannot be found in a text.
     pub fn is_yes_no(&self) -> bool {
         let plain = |answer: &String| crate::metrics::text::normalised(answer);
         !self.answers.is_empty()
             && self
                 .answers
                 .iter()
-                .all(|answer| matches!(plain(answer).as_str(), "yes" | "no"))
+                .all(|answer| LABELS.contains(&plain(answer).as_str()))
     }
 }
+
+/// Answers that judge a statement, normalised.
+const LABELS: [&str; 7] = [
+    "yes",
+    "no",
+    "true",
+    "false",
+    "supports",
+    "refutes",
+    "not enough info",
+];
 
 /// A question set.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -47,10 +47,9 @@ pub(super) fn from_value(value: &Value) -> Result<Question, String> {
         question,
         ..Question::default()
     };
-    for name in ["answers", "golden_answers", "answer"] {
+    for name in ["answers", "golden_answers", "answer", "answer_aliases"] {
         if let Some(answers) = fields.get(name) {
-            read.answers = strings(name, answers)?;
-            break;
+            read.answers.extend(strings(name, answers)?);
         }
     }
     if let Some(ids) = fields.get("gold_doc_ids") {
@@ -60,7 +59,10 @@ pub(super) fn from_value(value: &Value) -> Result<Question, String> {
         read.silver = unique(strings("silver_doc_ids", ids)?);
     }
     if let Some(contexts) = fields.get("positive_ctxs") {
-        add_gold(&mut read, positive_contexts(contexts)?);
+        // Each was matched by itself: any of them suffices.
+        for id in positive_contexts(contexts)? {
+            add_gold(&mut read, vec![id]);
+        }
     }
     if let Some(output) = fields.get("output") {
         add_outputs(&mut read, output)?;
@@ -164,15 +166,21 @@ fn string(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
+        Value::Bool(true) => Some("yes".to_owned()),
+        Value::Bool(false) => Some("no".to_owned()),
         _ => None,
     }
 }
 
-/// A list of strings or numbers; a single one counts as a list of one, null as an empty one.
+/// A list of strings, numbers or truth values (yes and no); a single one counts as a list of one, null as an empty
+/// one, and of an object (as SQuAD has it) its `text` counts.
 fn strings(name: &str, value: &Value) -> Result<Vec<String>, String> {
     let found = match value {
         Value::Null => Some(Vec::new()),
         Value::Array(values) => values.iter().map(string).collect(),
+        Value::Object(fields) if fields.contains_key("text") => {
+            return strings(name, &fields["text"]);
+        }
         one => string(one).map(|one| vec![one]),
     };
     found.ok_or_else(|| format!("the field {name:?} is not a list of strings"))

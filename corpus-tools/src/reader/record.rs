@@ -46,8 +46,13 @@ pub(super) fn from_fields(mut fields: Map<String, Value>, place: &Place) -> Resu
     let (title, text) = match take(&mut fields, &["text", "contents"]) {
         None => return Err("the field \"text\" is missing".into()),
         Some(("contents", Value::String(contents))) if title.is_none() => {
-            let (title, text) = contents.split_once('\n').unwrap_or(("", &contents));
-            (unquoted(title).to_owned(), text.to_owned())
+            // FlashRAG's first line is the title, in quotes; elsewhere all of it is text.
+            match contents.split_once('\n') {
+                Some((title, text)) if unquoted(title) != title.trim() => {
+                    (unquoted(title).to_owned(), text.to_owned())
+                }
+                _ => (String::new(), contents),
+            }
         }
         Some((_, Value::String(text))) => (title.unwrap_or_default(), text),
         Some((name, Value::Array(paragraphs))) => {

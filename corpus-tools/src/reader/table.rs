@@ -39,7 +39,11 @@ impl Table {
         let names: Vec<String> = line
             .trim_end()
             .split('\t')
-            .map(|name| name.trim_matches('"').to_owned())
+            .map(|name| match name.trim_matches('"') {
+                "_id" | "docid" | "doc_id" | "passage_id" | "psg_id" | "pid" => "id".to_owned(),
+                "contents" | "passage" => "text".to_owned(),
+                name => name.to_owned(),
+            })
             .collect();
         let header = ["id", "text", "title"]
             .iter()

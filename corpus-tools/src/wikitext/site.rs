@@ -99,15 +99,20 @@ pub(super) enum Prefix {
 impl Site {
     /// A wiki of this name that calls its namespaces so, by number, as the head of a dump says.
     pub fn new<'n>(name: &str, namespaces: impl IntoIterator<Item = (i32, &'n str)>) -> Self {
+        let own = namespaces
+            .into_iter()
+            .filter(|(_, name)| !name.trim().is_empty());
+        let own: Vec<(String, i32)> = own.map(|(number, name)| (folded(name), number)).collect();
         let mut site = Self {
             name: name.to_owned(),
             ..Self::default()
         };
-        for (number, name) in namespaces {
-            if !name.trim().is_empty() {
-                site.namespaces.insert(folded(name), number);
-            }
+        // The words of other wikis are ordinary words in this one: `[[Imagine: John Lennon]]`.
+        if own.iter().any(|(_, number)| *number == FILE) {
+            let english = ENGLISH.iter().map(|(number, name)| (folded(name), *number));
+            site.namespaces = english.collect();
         }
+        site.namespaces.extend(own);
         site
     }
 

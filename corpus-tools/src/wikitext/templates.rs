@@ -110,6 +110,7 @@ const KNOWN: &[(&str, Kind)] = &[
     ("j", Nth(1)),
     ("keypress", Join("+")),
     ("lang", Nth(2)),
+    ("langx", Nth(2)),
     ("langue", Nth(2)),
     ("le", Link("", 2)),
     ("link-interwiki", Link("lt", 0)),
@@ -285,7 +286,8 @@ fn render_as(kind: &Kind, call: &mut Call<'_, '_>) {
             .find_map(|number| call.positional(number)),
         Join(between) => join(call, 1, between),
         Text(text) => Some((*text).to_owned()),
-        Name => Some(call.name().to_owned()),
+        // `{{GER}}` is a flag; with something behind it the code is a ship's prefix or a currency.
+        Name => join_some([Some(call.name().to_owned()), call.positional(1)], " "),
         Quote(names) => quote(call, names),
         Ship => ship(call),
         Quantity => quantity(call),

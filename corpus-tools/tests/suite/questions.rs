@@ -53,6 +53,33 @@ fn plain_and_flashrag_lines() {
 }
 
 #[test]
+fn answers_by_every_name() {
+    let set = read_text(
+        "sets.jsonl",
+        r#"{"id":1,"question":"a?","answers":[],"golden_answers":["Canis"]}
+{"id":2,"question":"b?","answer":"hound","answer_aliases":["Canis","hound"]}
+{"id":3,"question":"c?","answer":true}
+{"id":4,"question":"d?","golden_answers":["False"]}
+{"id":5,"question":"e?","answers":{"text":["Rex","Rex"],"answer_start":[1,7]}}
+{"id":6,"question":"f?","answers":["REFUTES"]}"#,
+    );
+    assert!(set.bad.is_empty(), "{:?}", set.bad);
+    assert_eq!(
+        answers(&set),
+        [
+            vec!["Canis"],
+            vec!["hound", "Canis"],
+            vec!["yes"],
+            vec!["False"],
+            vec!["Rex"],
+            vec!["REFUTES"]
+        ]
+    );
+    let labels = set.questions.iter().map(|question| question.is_yes_no());
+    assert!(labels.eq([false, false, true, true, false, true]));
+}
+
+#[test]
 fn kilt_lines() {
     let set = read_text(
         "nq-dev-kilt.jsonl",
@@ -71,7 +98,7 @@ fn dpr_lists_stop_where_the_json_breaks() {
         {"question":"who sings","answers":["Metric"]}"#;
     let set = read_text("biencoder-nq-dev.json", format!("{text}]"));
     assert_eq!(set.questions.len(), 2);
-    assert_eq!(set.questions[0].gold, [["12", "13"]]);
+    assert_eq!(set.questions[0].gold, [["12"], ["13"]]);
     assert_eq!(set.questions[1].id, "4");
     let places: Vec<u64> = set.bad.iter().map(|bad| bad.line).collect();
     assert_eq!(places, [2, 3]);

@@ -162,6 +162,25 @@ fn namespaces_come_from_the_wiki() {
 }
 
 #[test]
+fn codes_with_something_behind_them_and_words_of_other_wikis() {
+    assert_eq!(
+        text("The cruiser {{SMS|Emden}} sank."),
+        "The cruiser SMS Emden sank."
+    );
+    assert_eq!(
+        text("It cost {{INR|500}} million."),
+        "It cost INR 500 million."
+    );
+    assert_eq!(text("Vienna ({{langx|de|Wien}})"), "Vienna (Wien)");
+    let film = "The 1988 film [[Imagine: John Lennon]] was made.";
+    let site = Site::new("Wikipedia", [(6, "File"), (14, "Category")]);
+    assert_eq!(
+        plain_text(film, "Film", &site),
+        "The 1988 film Imagine: John Lennon was made."
+    );
+}
+
+#[test]
 fn redirects_in_any_language() {
     for (source, target) in [
         ("#REDIRECT [[Fox]]", Some("Fox")),

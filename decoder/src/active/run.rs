@@ -63,6 +63,19 @@ pub enum ActiveError {
     Interrupted,
 }
 
+impl ActiveError {
+    /// Whether this question is to blame, and the next may well be answered.
+    pub fn is_of_question(&self) -> bool {
+        match self {
+            Self::EmptyQuestion | Self::WindowFull { .. } => true,
+            Self::Model(ModelError::ContextFull { .. }) => true,
+            Self::Engine(error) => error.is_of_question(),
+            Self::Generator(error) => error.is_of_question(),
+            _ => false,
+        }
+    }
+}
+
 /// A sentence of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sentence {

@@ -11,7 +11,6 @@ use models::encoder::EncoderError;
 use crate::active::ActiveError;
 use crate::engine::EngineError;
 use crate::forward_backward::ReadError;
-use crate::generator::GeneratorError;
 use crate::scorer::ScorerError;
 
 /// Why an evaluation cannot go on.
@@ -97,20 +96,10 @@ pub enum EvaluationError {
 impl EvaluationError {
     /// Whether this question is to blame and the next may well be answered.
     pub(super) fn is_of_question(&self) -> bool {
-        let window = |error: &GeneratorError| matches!(error, GeneratorError::WindowFull { .. });
         match self {
-            Self::Active(error) => match error.as_ref() {
-                ActiveError::Generator(error) => window(error),
-                error => matches!(error, ActiveError::WindowFull { .. }),
-            },
-            Self::Read(error) => match error.as_ref() {
-                ReadError::Generator(error) => window(error),
-                error => matches!(error, ReadError::EmptyDocuments),
-            },
-            Self::Engine(error) => match error.as_ref() {
-                EngineError::Generator(error) => window(error),
-                _ => false,
-            },
+            Self::Active(error) => error.is_of_question(),
+            Self::Read(error) => error.is_of_question(),
+            Self::Engine(error) => error.is_of_question(),
             error => matches!(error, Self::Model(ModelError::ContextFull { .. })),
         }
     }

@@ -122,10 +122,13 @@ impl Method {
             let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
             return Err(wrong(format!("there are {}", names.join(", "))));
         };
-        let forward = ForwardSettings {
+        let mut forward = ForwardSettings {
             truncate: Truncate::Middle,
             ..ForwardSettings::default()
         };
+        if base.answer.most_tokens == 0 {
+            forward.answer_tokens = 0;
+        }
         let mut settings = values(base, &ActiveSettings::default(), &forward)
             .map_err(|error| wrong(error.to_string()))?;
         for change in changes.split('+').filter(|change| !change.is_empty()) {

@@ -61,7 +61,7 @@ pub struct Evaluation<'a> {
     pub model: Option<&'a LanguageModel>,
     /// Engines over the two, as the methods need them.
     pub engines: &'a [EngineFor<'a>],
-    /// The scorers by kind; the first is that of `bm25-rerank` and of the cut.
+    /// The scorers by kind; the first is that of passages of long documents and of the cut.
     pub scorers: &'a [(WindowScorerKind, Box<dyn WindowScorer + 'a>)],
     /// The embeddings of all documents, for methods that need them.
     pub dense: Option<&'a Dense<'a>>,
@@ -118,7 +118,7 @@ impl Evaluation<'_> {
                     return Err(EvaluationError::Interrupted);
                 }
                 let trace = match self.ask(question, method, &passages) {
-                    Err(error) if error.is_of_question() => failed(question, &error),
+                    Err(error) if error.is_of_question() => failed(question, method, &error),
                     asked => asked?,
                 };
                 file.append(&trace)?;
@@ -136,6 +136,14 @@ impl Evaluation<'_> {
             name: "cut".to_owned(),
             what: "a window scorer",
         })
+    }
+
+    fn scorer(&self, kind: WindowScorerKind) -> Result<&dyn WindowScorer, EvaluationError> {
+        let found = self.scorers.iter().find(|(other, _)| *other == kind);
+        match found {
+            Some((_, scorer)) => Ok(scorer.as_ref()),
+            None => self.first_scorer(),
+        }
     }
 
     fn ask(
@@ -297,7 +305,7 @@ impl Evaluation<'_> {
         let began = Instant::now();
         let retrievers = Retrievers {
             index: self.index,
-            scorer: self.first_scorer()?,
+            scorer: self.scorer(method.scorer())?,
             passages,
             dense: self.dense,
         };
@@ -365,9 +373,10 @@ fn empty(question: &Question, milliseconds: f64) -> Trace {
 }
 
 /// A question that could not be asked: nothing retrieved, nothing answered.
-fn failed(question: &Question, error: &EvaluationError) -> Trace {
+fn failed(question: &Question, method: &Method, error: &EvaluationError) -> Trace {
+    let answers = method.settings.answer.most_tokens > 0;
     Trace {
-        answer: Some(String::new()),
+        answer: answers.then(String::new),
         failed: Some(error.to_string()),
         ..empty(question, 0.0)
     }

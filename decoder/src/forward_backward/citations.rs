@@ -67,7 +67,8 @@ pub fn resolve(answer: &str, exists: impl Fn(usize) -> bool) -> Cited {
 /// The numbers of the citation that `bracket`, which begins with `[`, begins with, and what stands between the
 /// brackets; `None` if that is anything but numbers.
 pub(super) fn numbers(bracket: &str) -> Option<(Vec<String>, &str)> {
-    let listed = |c: char| c.is_ascii_digit() || matches!(c, ' ' | ',' | ';' | '-' | '–');
+    let listed =
+        |c: char| c.is_ascii_digit() || c.is_whitespace() || matches!(c, ',' | ';' | '-' | '–');
     let inside = bracket.get(1..)?;
     let inside = &inside[..inside.find(|c| !listed(c))?];
     let closed = bracket[1 + inside.len()..].starts_with(']');
@@ -118,6 +119,7 @@ mod tests {
         check("a [1,2 ; 3]", "a [1, 2, 3]", &[1, 2, 3], &[]);
         check("a [1-3]", "a [1, 2, 3]", &[1, 2, 3], &[]);
         check("a [2–3]", "a [2, 3]", &[2, 3], &[]);
+        check("a [1,\n2] b [\u{a0}3 ]", "a [1, 2] b [3]", &[1, 2, 3], &[]);
     }
 
     #[test]

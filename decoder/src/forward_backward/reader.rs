@@ -51,6 +51,17 @@ pub enum ReadError {
     Generator(#[from] GeneratorError),
 }
 
+impl ReadError {
+    /// Whether this question or its texts are to blame, and the next may well be answered.
+    pub fn is_of_question(&self) -> bool {
+        match self {
+            Self::Generator(error) => error.is_of_question(),
+            Self::Scorer(_) | Self::Choices { .. } => false,
+            Self::EmptyQuestion | Self::EmptyDocuments | Self::LargePassage { .. } => true,
+        }
+    }
+}
+
 /// A chunk in the ranking.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChunkScore {

@@ -42,6 +42,14 @@ pub enum GeneratorError {
     Interrupted,
 }
 
+impl GeneratorError {
+    /// Whether this request is to blame, since it does not fit into the window, and the next may well be answered.
+    pub fn is_of_question(&self) -> bool {
+        let full = matches!(self, Self::Model(ModelError::ContextFull { .. }));
+        full || matches!(self, Self::WindowFull { .. })
+    }
+}
+
 /// What is asked of a generator.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
