@@ -1,6 +1,6 @@
 //! `verbatim index`: building an index, changing it, verifying it, and saying what it holds.
 
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -387,7 +387,12 @@ fn export(folder: &Path, out: &Path) -> anyhow::Result<Outcome> {
     progress.clear();
     let written = match written {
         // A closed pipe ends quietly.
-        Err(ExportError::Write(error)) => return Err(error.into()),
+        Err(ExportError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => {
+            return Err(error.into());
+        }
+        Err(ExportError::Write(error)) => {
+            return Err(error).with_context(|| format!("{}: cannot write", out.display()));
+        }
         other => other?,
     };
     terminal::say(&format!("{written} documents written"));

@@ -236,15 +236,17 @@ pub(crate) struct Assembly<'a> {
 }
 
 impl Assembly<'_> {
-    /// Writes store and BM25 index of the segment `name`, of the documents from `from` on, as many as fit.
+    /// Writes store and BM25 index of the segment `name`, of the live documents after `after`, where the
+    /// segment before ended, as many as fit.
     pub fn write_texts(
         &self,
         documents: &Documents<'_>,
-        from: Cursor,
+        after: Cursor,
         name: &str,
         times: &mut Times,
     ) -> Result<OpenSegment, BuildError> {
         let begun = Instant::now();
+        let from = documents.live_from(after).unwrap_or(after);
         let dir = self.index.join(SEGMENTS_FOLDER).join(name);
         if dir.exists() {
             fs::remove_dir_all(&dir).map_err(|e| FileError::io(&dir, "clear the folder", e))?;
@@ -255,6 +257,8 @@ impl Assembly<'_> {
         let mut store = StoreWriter::create(&dir, self.stored)?;
         let mut lexical = LexicalWriter::create(&dir, total)?;
         let mut end = from;
+        // The first source whose redirects are in no segment yet.
+        let mut uncopied = after.source + usize::from(after.document > 0);
         let mut ready = Vec::new();
         let mut more = true;
         let mut planned = 0;
@@ -295,9 +299,10 @@ impl Assembly<'_> {
             );
             written?;
             for (at, text) in &batch {
-                // Redirects go where the first document of their source goes.
-                if documents.live_from(Cursor::at_source(at.source)) == Some(*at) {
-                    documents.0[at.source].copy_redirects(&mut store)?;
+                // Redirects go where the first document after the beginning of their source goes.
+                while uncopied <= at.source {
+                    documents.0[uncopied].copy_redirects(&mut store)?;
+                    uncopied += 1;
                 }
                 write_document(
                     &mut store,

@@ -654,7 +654,7 @@ impl<'a> Work<'a> {
                     let number = first + self.journal.segments.len() as u32;
                     let name = format!("{number:06}");
                     let open = self.pool.install(|| {
-                        assembly.write_texts(&documents, from, &name, &mut self.times)
+                        assembly.write_texts(&documents, self.journal.next, &name, &mut self.times)
                     })?;
                     self.journal.open = Some(open.clone());
                     self.journal.write(&self.dir)?;
