@@ -236,6 +236,12 @@ impl Manifest {
         let path = index.join(MANIFEST_FILE);
         let mut json = serde_json::to_vec_pretty(self).expect("a manifest is plain JSON");
         json.push(b'\n');
+        // It would not be read again.
+        if json.len() as u64 > LONGEST {
+            let reason = "the deleted documents that it lists would be too many; merge first (`verbatim index merge`), then delete the others";
+            let error = std::io::Error::other(reason);
+            return Err(FileError::io(&path, "write the manifest", error));
+        }
         write_renamed(&path, &json)
     }
 }

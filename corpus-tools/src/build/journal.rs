@@ -31,6 +31,9 @@ pub(super) struct InputMark {
     bytes: u64,
     /// Nanoseconds since 1970 of the last change.
     modified: u64,
+    /// Of a folder: a hash of names, sizes and times of all that lies below it.
+    #[serde(default)]
+    below: u64,
 }
 
 impl InputMark {
@@ -38,17 +41,50 @@ impl InputMark {
     pub fn of(inputs: &[Input]) -> Option<Vec<Self>> {
         let mark = |input: &Input| {
             let path = input.path()?;
-            let found = fs::metadata(path).ok();
+            let found = fs::metadata(&path).ok();
             let modified = found.as_ref().and_then(|found| found.modified().ok());
             let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
             Some(Self {
                 name: input.to_string(),
-                bytes: found.map_or(0, |found| found.len()),
+                bytes: found.as_ref().map_or(0, fs::Metadata::len),
                 modified: since.map_or(0, |since| since.as_nanos() as u64),
+                below: match found.is_some_and(|found| found.is_dir()) {
+                    true => below(&path, 0),
+                    false => 0,
+                },
             })
         };
         inputs.iter().map(mark).collect()
     }
+}
+
+/// Folders within folders that are looked into, as far as a reader goes.
+const DEEPEST: usize = 200;
+
+/// A hash of names, sizes and times of all that lies below a folder. Links are not followed.
+fn below(folder: &Path, depth: usize) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.sort_unstable();
+    let mut hash = 0;
+    for path in paths {
+        let Ok(found) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        let time = found.modified().ok();
+        let since = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let since = since.map_or(0, |since| since.as_nanos() as u64);
+        let inside = match found.is_dir() && depth < DEEPEST {
+            true => below(&path, depth + 1),
+            false => 0,
+        };
+        let name = path.file_name().unwrap_or_default();
+        hash = xxh3_64_with_seed(name.as_encoded_bytes(), hash);
+        for number in [found.len(), since, inside] {
+            hash = xxh3_64_with_seed(&number.to_le_bytes(), hash);
+        }
+    }
+    hash
 }
 
 /// How far the inputs are read into parts.

@@ -600,7 +600,7 @@ impl<'a> Work<'a> {
         // Where there is room for an index, there is room for its passages.
         read.temporary.get_or_insert_with(|| self.dir.clone());
         let reader = Reader::with_options(options.corpora.clone(), read);
-        let space = Space::check_before(&self.dir, reader.total_bytes())?;
+        let space = Space::check_before(&self.dir, reader.total_bytes(), self.journal.text_bytes)?;
         let half = self.limits.fm.memory.map(|memory| memory / 2);
         let id_memory = options.id_memory.or(half).unwrap_or(u64::MAX);
         let mut gathering = Gathering {

@@ -9,8 +9,9 @@ use super::BuildError;
 const INDEX_PER_TEXT: f64 = 1.9;
 /// What parts take for a byte of text: the text and its tokens, 4 bytes each.
 const PARTS_PER_TEXT: f64 = 2.0;
-/// Text in a byte of input, at least: a guess until the first part is written.
-const LEAST_TEXT: f64 = 0.5;
+/// Text in a byte of input, at least: a guess until the first part is written. In the XML of a Wikipedia it is a
+/// fifth.
+const LEAST_TEXT: f64 = 0.2;
 /// Bytes that are left free in any case.
 const MARGIN: u64 = 64 << 20;
 
@@ -23,11 +24,13 @@ pub(super) struct Space {
 impl Space {
     /// Refuses a work that cannot end well, before it begins: `inputs` bytes lie on disk. What share of
     /// them is text is not known yet, so this is a lower bound: markup is no text, but what is compressed
-    /// holds more than it weighs.
-    pub fn check_before(dir: &Path, inputs: Option<u64>) -> Result<Self, BuildError> {
+    /// holds more than it weighs. Parts of `done` bytes of text are there already.
+    pub fn check_before(dir: &Path, inputs: Option<u64>, done: u64) -> Result<Self, BuildError> {
         if let Some(bytes) = inputs {
             let text = bytes as f64 * LEAST_TEXT;
-            refuse(dir, text * (INDEX_PER_TEXT + PARTS_PER_TEXT))?;
+            let there = done as f64 * PARTS_PER_TEXT;
+            let needed = text * (INDEX_PER_TEXT + PARTS_PER_TEXT) - there;
+            refuse(dir, needed.max(0.0))?;
         }
         Ok(Self::default())
     }

@@ -363,3 +363,34 @@ fn a_first_step_that_fails_leaves_nothing() {
     assert!(matches!(stopped, Err(BuildError::Interrupted)));
     assert!(!out.exists());
 }
+
+#[test]
+fn a_folder_that_changed_below_begins_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let texts = dir.path().join("texts");
+    fs::create_dir_all(texts.join("below")).unwrap();
+    for number in 0..60 {
+        let text = format!(
+            "Text {number}. {}",
+            "A sentence that says little. ".repeat(20)
+        );
+        fs::write(texts.join(format!("below/{number}.txt")), text).unwrap();
+    }
+    let mut begun_again = 0;
+    for at in [20, 40, 80, 160] {
+        let out = dir.path().join(format!("stopped-{at}"));
+        let stopped = build(&small(&texts, &out), &StopAt::new(at));
+        assert!(
+            matches!(stopped, Err(BuildError::Interrupted)),
+            "{stopped:?}"
+        );
+        let changed = format!("Another text, since {at}.");
+        fs::write(texts.join("below/7.txt"), changed).unwrap();
+        let report = build(&small(&texts, &out), &()).unwrap();
+        begun_again += usize::from(report.notes.iter().any(|note| note.contains("begun again")));
+        let fresh = dir.path().join(format!("fresh-{at}"));
+        build(&small(&texts, &fresh), &()).unwrap();
+        assert!(files(&out) == files(&fresh), "stopped at {at}");
+    }
+    assert!(begun_again > 0);
+}
