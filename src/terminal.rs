@@ -82,6 +82,15 @@ pub fn colour() -> bool {
     is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
+/// Escape sequences for bold, faint and plain, where the terminal takes them.
+pub fn styles() -> (&'static str, &'static str, &'static str) {
+    if colour() {
+        ("\x1b[1m", "\x1b[2m", "\x1b[0m")
+    } else {
+        ("", "", "")
+    }
+}
+
 /// Writes a line to standard error. Where nobody reads it, nothing is lost but the line.
 pub fn write_error(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");

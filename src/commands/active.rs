@@ -229,11 +229,7 @@ impl Shown {
             terminal::say("no evidence found");
             return Ok(());
         }
-        let (bold, faint, plain) = if terminal::colour() {
-            ("\x1b[1m", "\x1b[2m", "\x1b[0m")
-        } else {
-            ("", "", "")
-        };
+        let (bold, faint, plain) = terminal::styles();
         if self.cited.is_empty() {
             terminal::say("no sentence shares a word with the evidence in front of it");
             return Ok(());

@@ -271,11 +271,7 @@ pub fn print_answer(answer: &Answer) -> anyhow::Result<()> {
 /// Standard output cannot be written.
 pub fn print_answer_from(answer: &Answer, index: Option<&Index>) -> anyhow::Result<()> {
     let colour = terminal::colour();
-    let (bold, faint, plain) = if colour {
-        ("\x1b[1m", "\x1b[2m", "\x1b[0m")
-    } else {
-        ("", "", "")
-    };
+    let (bold, faint, plain) = terminal::styles();
     if answer.evidence.is_empty() {
         terminal::say("no evidence found");
         return Ok(());

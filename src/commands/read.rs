@@ -346,24 +346,15 @@ fn read_document(name: &str) -> anyhow::Result<LongDocument> {
     })
 }
 
-/// Escape sequences for bold, faint and plain, where the terminal takes them.
-fn styles() -> (&'static str, &'static str, &'static str) {
-    if terminal::colour() {
-        ("\x1b[1m", "\x1b[2m", "\x1b[0m")
-    } else {
-        ("", "", "")
-    }
-}
-
 /// What stands before an answer.
 fn answer_label() -> String {
-    let (bold, _, plain) = styles();
+    let (bold, _, plain) = terminal::styles();
     format!("{bold}Answer:{plain} ")
 }
 
 /// Prints an answer with its passages for a person; the answer itself may have been `shown` as it was written.
 fn print_answer(answer: &ReadAnswer, shown: bool) -> anyhow::Result<()> {
-    let (bold, faint, plain) = styles();
+    let (bold, faint, plain) = terminal::styles();
     if shown {
         terminal::print("\n")?;
     } else if !answer.answer.is_empty() {
