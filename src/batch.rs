@@ -1,7 +1,7 @@
 //! Many questions from a file, answered one after another into a file that can be gone on with.
 
-use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,32 +15,86 @@ use serde_json::Value;
 
 use crate::{Outcome, interrupt, terminal};
 
+/// What answers are asked with beside the model and the settings, which every trace holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AskedWith {
+    /// Checksum of the index's manifest.
+    pub index: String,
+    /// The cross-encoder of the window scorer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scorer_model: Option<String>,
+    /// The sparse model that expands questions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expand: Option<String>,
+    /// Who writes the answers, if not the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator: Option<String>,
+    /// Who samples for the reranker, if not the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub light_model: Option<String>,
+    /// Where active retrieval looks things up, with the settings of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retriever: Option<Value>,
+}
+
+impl AskedWith {
+    /// What of it is another one in `other`, in words.
+    fn difference(&self, other: &Self) -> Option<String> {
+        let named = |what: &str, name: &Option<String>| match name {
+            Some(name) => format!("another {what} ({name})"),
+            None => format!("no {what} of its own"),
+        };
+        if self.index != other.index {
+            return Some("another index, or before the index was changed".to_owned());
+        }
+        for (what, one, two) in [
+            ("scorer model", &self.scorer_model, &other.scorer_model),
+            ("expansion", &self.expand, &other.expand),
+            ("generator", &self.generator, &other.generator),
+            ("light model", &self.light_model, &other.light_model),
+        ] {
+            if one != two {
+                return Some(named(what, one));
+            }
+        }
+        (self.retriever != other.retriever)
+            .then(|| "another retriever, or other settings of it".to_owned())
+    }
+}
+
 /// One line of the output.
 #[derive(Debug, Serialize)]
-struct Answered<A> {
-    id: String,
+struct Answered<'a, A> {
+    id: &'a str,
     #[serde(flatten)]
     answer: A,
+    asked_with: &'a AskedWith,
 }
 
 /// The line of a question that could not be asked.
 #[derive(Debug, Serialize)]
-struct Failed<'q> {
-    id: &'q str,
-    question: &'q str,
+struct Failed<'a> {
+    id: &'a str,
+    question: &'a str,
     failed: String,
+    trace: TraceHead,
+    asked_with: &'a AskedWith,
 }
 
-/// What a line that was written before is known by; one of a question that failed has no trace.
+/// What a line that was written before is known by. Older lines of questions that failed have no trace, and no older
+/// line says what it was asked with.
 #[derive(Debug, Deserialize)]
 struct Before {
     id: String,
-    trace: Option<BeforeTrace>,
+    question: Option<String>,
+    trace: Option<TraceHead>,
     failed: Option<String>,
+    asked_with: Option<AskedWith>,
 }
 
-#[derive(Debug, Deserialize)]
-struct BeforeTrace {
+/// The part of a trace that all answers of a file have in common.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct TraceHead {
     model: String,
     settings: Value,
 }
@@ -51,19 +105,26 @@ pub struct Batch {
     questions: Vec<Question>,
     done: usize,
     /// Model and settings of the answers that are there already.
-    before: Option<(String, Value)>,
+    before: Option<TraceHead>,
+    asked_with: AskedWith,
+    /// Locked until it is closed: one program writes it at a time.
     out: File,
     path: PathBuf,
 }
 
 impl Batch {
-    /// Reads the questions and what was answered before. A last line that was not written to its end is
-    /// cut off.
+    /// Reads the questions and what was answered before, which must have been asked with the same. A last line that
+    /// was not written to its end is cut off.
     ///
     /// # Errors
-    /// A file cannot be read or written; a line is no question or no answer, by its number.
-    pub fn open(questions: &Path, out: &Path) -> anyhow::Result<Self> {
+    /// A file cannot be read or written, or another program writes it; a line is no question, no answer, or the
+    /// answer to another question or by other means, by its number.
+    pub fn open(questions: &Path, out: &Path, asked_with: AskedWith) -> anyhow::Result<Self> {
         let questions = read_questions(questions)?;
+        let known: HashMap<&str, &str> = questions
+            .iter()
+            .map(|question| (question.id.as_str(), question.question.as_str()))
+            .collect();
         let shown = out.display();
         // A device or a pipe could be read for ever.
         if std::fs::metadata(out).is_ok_and(|found| !found.is_file()) {
@@ -76,6 +137,15 @@ impl Batch {
             .truncate(false)
             .open(out)
             .with_context(|| format!("{shown}: cannot open the file for the answers"))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!(
+                "{shown}: another program is writing its answers there; wait for it to end, or name another file with --out"
+            ),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("{shown}: cannot lock the file"));
+            }
+        }
         let mut text = Vec::new();
         file.read_to_end(&mut text)
             .with_context(|| format!("{shown}: cannot read"))?;
@@ -95,8 +165,25 @@ impl Batch {
                     number + 1
                 )
             })?;
+            if let Some(before) = &answered.asked_with
+                && let Some(what) = before.difference(&asked_with)
+            {
+                bail!(
+                    "{shown}:{}: was asked with {what}; use the same again, or name another file with --out",
+                    number + 1
+                );
+            }
+            if let (Some(now), Some(before)) = (known.get(answered.id.as_str()), &answered.question)
+                && now != before
+            {
+                bail!(
+                    "{shown}:{}: answers another question of the id {:?}; use the same questions again, or name another file with --out",
+                    number + 1,
+                    answered.id
+                );
+            }
             match (answered.trace, answered.failed) {
-                (Some(trace), _) => _ = before.get_or_insert((trace.model, trace.settings)),
+                (Some(trace), _) => _ = before.get_or_insert(trace),
                 (None, Some(_)) => {}
                 (None, None) => bail!(
                     "{shown}:{}: not an answer of this program; name another file with --out",
@@ -127,6 +214,7 @@ impl Batch {
             questions,
             done,
             before,
+            asked_with,
             out: file,
             path: out.to_owned(),
         })
@@ -154,9 +242,12 @@ impl Batch {
     ) -> anyhow::Result<Outcome> {
         let shown = self.path.display();
         // As it is written and read again, so that equal settings are equal.
-        let settings: Value = serde_json::from_str(&serde_json::to_string(settings)?)?;
-        if let Some((model, earlier)) = &self.before
-            && (model != model_name || *earlier != settings)
+        let trace = TraceHead {
+            model: model_name.to_owned(),
+            settings: serde_json::from_str(&serde_json::to_string(settings)?)?,
+        };
+        if let Some(TraceHead { model, settings }) = &self.before
+            && (*model != trace.model || *settings != trace.settings)
         {
             bail!(
                 "{shown}: was begun with another model or other settings ({model}); use those again, or name another file with --out"
@@ -177,8 +268,9 @@ impl Batch {
             }
             let mut line = match ask(&question.question) {
                 Ok(answer) => serde_json::to_vec(&Answered {
-                    id: question.id.clone(),
+                    id: &question.id,
                     answer,
+                    asked_with: &self.asked_with,
                 })?,
                 Err(error) if is_of_question(&error) => {
                     failed += 1;
@@ -187,6 +279,8 @@ impl Batch {
                         id: &question.id,
                         question: &question.question,
                         failed: error.to_string(),
+                        trace: trace.clone(),
+                        asked_with: &self.asked_with,
                     })?
                 }
                 Err(error) => return Err(error),

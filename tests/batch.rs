@@ -99,6 +99,43 @@ fn a_killed_run_goes_on_where_it_was() {
     assert_eq!(fs::read_to_string(&out).unwrap(), after);
     verbatim(&[&arguments[..], &["--evidence", "1"]].concat())
         .refused(&["answers.jsonl", "settings"]);
+    // So is what was asked with something else, and another question of the same id.
+    for (more, word) in [
+        (["--expand", "splade-tiny"], "expansion"),
+        (["--generator", "smollm2"], "generator"),
+        (["--scorer-model", "x"], "scorer model"),
+        (["--active", "--retrieve=bm25"], "retriever"),
+    ] {
+        let mut other = [&arguments[..], &more].concat();
+        other.retain(|&word| more[0] != "--active" || word != "--no-answer");
+        verbatim(&other).refused(&["answers.jsonl:1", word]);
+    }
+    let asked = fs::read_to_string(&questions).unwrap();
+    fs::write(&questions, asked.replace("(3)", "(three)")).unwrap();
+    verbatim(&arguments).refused(&["answers.jsonl:4", "another question"]);
+    fs::write(&questions, &asked).unwrap();
+    // Two programs do not write one file.
+    let held = fs::File::open(&out).unwrap();
+    held.lock().unwrap();
+    verbatim(&arguments).refused(&["answers.jsonl", "another program"]);
+    drop(held);
+    // Lines from before they said what they were asked with are gone on with.
+    let old: Vec<String> = answers
+        .iter()
+        .map(|answer| {
+            let mut answer = answer.clone();
+            answer.as_object_mut().unwrap().remove("asked_with");
+            answer.to_string() + "\n"
+        })
+        .collect();
+    fs::write(&out, old.concat()).unwrap();
+    verbatim(&arguments).ended(0);
+    fs::write(&out, &after).unwrap();
+    let more = folder.path().join("more.jsonl");
+    write_corpus(&more, &[("3", "Compass", "A compass shows north.")]);
+    let (index, more) = (index.to_str().unwrap(), more.to_str().unwrap());
+    verbatim(&["index", "add", "--index", index, more]).ended(0);
+    verbatim(&arguments).refused(&["answers.jsonl:1", "another index"]);
     fs::write(&out, "my diary\nno newline at the end").unwrap();
     verbatim(&arguments).refused(&["answers.jsonl:1"]);
     fs::write(&out, "my diary").unwrap();
@@ -141,6 +178,11 @@ fn a_question_that_does_not_fit_does_not_end_the_run() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert!(lines[0]["failed"].is_string() && lines[0]["id"] == "a");
+    // What failed says what it was asked with, too.
+    for key in ["model", "settings"] {
+        assert_eq!(lines[0]["trace"][key], lines[1]["trace"][key]);
+    }
+    assert_eq!(lines[0]["asked_with"], lines[1]["asked_with"]);
     assert_eq!(lines[1]["evidence"][0]["quote"], "A lighthouse is a tower.");
     // Gone on with, there is nothing left to ask.
     verbatim(&arguments).ended(0);

@@ -8,7 +8,7 @@ use decoder::forward_backward::rerank::Rerank;
 use decoder::settings::{Scope, WindowScorerKind};
 use decoder::{Answer, Engine, EngineError, Settings};
 
-use crate::batch::Batch;
+use crate::batch::{AskedWith, Batch};
 use crate::commands::active::{self, ActiveArguments, Asked};
 use crate::generator_at::{self, GeneratorArguments};
 use crate::models_at::{self, ModelArguments, ScorerArguments};
@@ -182,7 +182,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let index = Index::open(&arguments.index)?;
     let settings = arguments.engine.settings();
     let ask = match (&arguments.questions, &arguments.out) {
-        (Some(questions), Some(out)) => Asked::Many(Box::new(Batch::open(questions, out)?)),
+        (Some(questions), Some(out)) => {
+            let asked_with = asked_with(&arguments, &index, &settings)?;
+            Asked::Many(Box::new(Batch::open(questions, out, asked_with)?))
+        }
         _ => Asked::One(question(arguments.question.as_deref().unwrap_or_default())?),
     };
     let model = models_at::language_model(&arguments.model)?;
@@ -241,6 +244,29 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         Outcome::NothingFound
     } else {
         Outcome::Done
+    })
+}
+
+/// What many questions are asked with, for whoever goes on with them.
+fn asked_with(
+    arguments: &Arguments,
+    index: &Index,
+    settings: &Settings,
+) -> anyhow::Result<AskedWith> {
+    let active = &arguments.active;
+    let retriever = active.active.then(|| match active.needs_engine() {
+        // As they are written and read again.
+        true => Ok(serde_json::from_str(&serde_json::to_string(settings)?)?),
+        false => Ok::<_, serde_json::Error>(serde_json::Value::from("bm25")),
+    });
+    let (scorer, generator) = (&arguments.scorer, &arguments.generator);
+    Ok(AskedWith {
+        index: index.manifest().checksum.clone(),
+        scorer_model: scorer.scorer_model.clone(),
+        expand: scorer.expand.clone(),
+        generator: generator.generator.clone(),
+        light_model: generator.light_model.clone(),
+        retriever: retriever.transpose()?,
     })
 }
 
