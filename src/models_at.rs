@@ -163,28 +163,6 @@ pub fn language_model(arguments: &ModelArguments) -> anyhow::Result<LanguageMode
     Ok(LanguageModel::open(&path, &options)?)
 }
 
-/// Opens the window scorer of that kind.
-///
-/// # Errors
-/// Its model is not to be had or damaged.
-pub fn window_scorer(
-    kind: WindowScorerKind,
-    index: &Index,
-    offline: bool,
-) -> anyhow::Result<Box<dyn WindowScorer>> {
-    Ok(match kind {
-        WindowScorerKind::Bm25 => Box::new(Bm25Scorer::new(index.lexical().clone())),
-        WindowScorerKind::Embedding => {
-            let folder = locate(SENTENCE_ENCODER, offline)
-                .context("the window scorer `embedding` needs the model minilm; --window-scorer bm25 needs none")?;
-            Box::new(EmbeddingScorer::new(SentenceEncoder::open(&folder)?))
-        }
-        WindowScorerKind::CrossEncoder | WindowScorerKind::Likelihood => {
-            bail!("this window scorer needs a model of its own")
-        }
-    })
-}
-
 /// Flags of every command that scores windows.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ScorerArguments {
@@ -197,7 +175,7 @@ pub struct ScorerArguments {
 }
 
 impl ScorerArguments {
-    /// Opens the window scorer of that kind; `model` is the language model.
+    /// Opens the window scorer of that kind; `model` is the language model, where one is open.
     ///
     /// # Errors
     /// Its model is not named, not to be had, or damaged.
@@ -205,7 +183,7 @@ impl ScorerArguments {
         &self,
         kind: WindowScorerKind,
         index: &Index,
-        model: &'m LanguageModel,
+        model: Option<&'m LanguageModel>,
         offline: bool,
     ) -> anyhow::Result<Box<dyn WindowScorer + 'm>> {
         Ok(match kind {
@@ -218,9 +196,15 @@ impl ScorerArguments {
                 let folder = locate(spec, offline)?;
                 Box::new(CrossEncoderScorer::new(CrossEncoder::open(&folder)?))
             }
-            WindowScorerKind::Likelihood => Box::new(LikelihoodScorer::new(model)),
-            WindowScorerKind::Bm25 | WindowScorerKind::Embedding => {
-                window_scorer(kind, index, offline)?
+            WindowScorerKind::Likelihood => {
+                let model = model.context("--window-scorer likelihood needs a language model")?;
+                Box::new(LikelihoodScorer::new(model))
+            }
+            WindowScorerKind::Bm25 => Box::new(Bm25Scorer::new(index.lexical().clone())),
+            WindowScorerKind::Embedding => {
+                let folder = locate(SENTENCE_ENCODER, offline)
+                    .context("the window scorer `embedding` needs the model minilm; --window-scorer bm25 needs none")?;
+                Box::new(EmbeddingScorer::new(SentenceEncoder::open(&folder)?))
             }
         })
     }
@@ -253,6 +237,6 @@ impl ScorerArguments {
         if settings.rerank.method == Rerank::None || there {
             return Ok(None);
         }
-        Ok(Some(self.scorer(kind, index, model, offline)?))
+        Ok(Some(self.scorer(kind, index, Some(model), offline)?))
     }
 }

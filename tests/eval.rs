@@ -2,10 +2,23 @@
 
 mod common;
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{build, verbatim, write_corpus};
+use corpus_tools::lock::WriterLock;
+use corpus_tools::reader::Input;
+use corpus_tools::{Index, questions};
+use decoder::Settings;
+use decoder::evaluation::passages::Sizes;
+use decoder::evaluation::run::Drawn;
+use decoder::evaluation::{Evaluation, Folder, Method, Progress};
+use decoder::scorer::{ScorerError, WindowScorer, WindowText};
+use decoder::settings::WindowScorerKind;
 use serde_json::{Value, json};
 
 fn write_lines(path: &Path, lines: &[Value]) {
@@ -113,6 +126,20 @@ fn a_small_evaluation() {
         again.stderr
     );
 
+    // Another file of the same name and number of questions is another set.
+    let asked = fs::read_to_string(&questions).unwrap();
+    fs::write(&questions, asked.replace("A compass", "compass")).unwrap();
+    verbatim(&arguments).refused(&["another question set", "ships"]);
+    fs::write(&questions, asked).unwrap();
+
+    // One evaluation writes a folder; it may be looked at.
+    let held = WriterLock::take(&out).unwrap();
+    verbatim(&arguments).refused(&["another evaluation", "out"]);
+    fs::remove_file(out.join("summary.md")).unwrap();
+    let looked = verbatim(&["eval", "--from", text(&out)]).ended(0);
+    assert!(looked.stdout.contains("## ships") && !out.join("summary.md").exists());
+    drop(held);
+
     // From the traces alone, elsewhere, and with other k.
     let moved = at("moved");
     fs::rename(&out, &moved).unwrap();
@@ -139,7 +166,22 @@ fn a_small_evaluation() {
             .is_some()
     );
 
-    // What does not belong together is refused.
+    verbatim(&["eval", "--from", text(&moved), "--top-k", "4"]).refused(&["depth of 3"]);
+    let plots = verbatim(&["eval", "plot", "--json", text(&moved)]).ended(0);
+    for path in plots.json().as_array().unwrap() {
+        assert!(Path::new(path.as_str().unwrap()).is_file(), "{path}");
+    }
+
+    // What does not belong together, or has no effect, is refused.
+    for flag in [
+        "--seed=1",
+        "--no-answer",
+        "--model=smollm2",
+        "--cut=1",
+        "--generator=x",
+    ] {
+        verbatim(&["eval", "--from", text(&moved), flag]).refused(&["cannot be used with"]);
+    }
     fs::rename(&moved, &out).unwrap();
     verbatim(&[&arguments[..], &["--seed", "1"]].concat()).refused(&["seed"]);
     verbatim(&[&arguments[..], &["--cut", "32"]].concat()).refused(&["cut"]);
@@ -149,6 +191,10 @@ fn a_small_evaluation() {
     let mut wrong = arguments;
     wrong[6] = "bm26";
     verbatim(&wrong).refused(&["bm26", "closed-book"]);
+    for method in ["closed-book", "flare-bm25"] {
+        wrong[6] = method;
+        verbatim(&wrong).refused(&[method, "--no-answer"]);
+    }
     wrong = arguments;
     wrong[4] = "/no/such/questions";
     verbatim(&wrong).refused(&["/no/such/questions"]);
@@ -201,16 +247,193 @@ fn numbers_stay_within_bounds() {
     .json();
     let metrics = &run["sets"][0]["methods"][0]["metrics"];
     let mean = |metric: &str| metrics[metric]["mean"].as_f64().unwrap();
-    for (metric, low, high) in [
-        ("gold_hit@1", 0.70, 0.95),
-        ("gold_hit@5", 0.88, 1.0),
-        ("has_answer@5", 0.85, 1.0),
-        ("substring@5", 0.85, 1.0),
+    // What this seed gives; two of the 200 questions may fall otherwise, where scores are nearly equal and the last bits
+    // of a sum differ from machine to machine.
+    let margin = 2.0 / 200.0 + 1e-9;
+    for (metric, expected) in [
+        ("gold_hit@1", 0.785),
+        ("gold_hit@5", 0.910),
+        ("has_answer@1", 0.790),
+        ("has_answer@5", 0.905),
+        ("substring@1", 0.795),
+        ("substring@5", 0.910),
     ] {
         let found = mean(metric);
         assert!(
-            (low..=high).contains(&found),
-            "{metric}: {found}, expected {low} to {high}"
+            (found - expected).abs() <= margin,
+            "{metric}: {found}, expected {expected}"
         );
+        assert_eq!(metrics[metric]["questions"], 200, "{metric}");
     }
+}
+
+/// A corpus of one long document of paragraphs of about 90 tokens, and short ones, with a question about each.
+fn long_and_short(folder: &Path) -> (PathBuf, PathBuf) {
+    let filler = "The keeper wrote down the weather of the day, the ships that passed, and what was bought for the kitchen. ".repeat(4);
+    let mut paragraphs: Vec<String> = (0..40).map(|day| format!("Day {day}. {filler}")).collect();
+    paragraphs[20].push_str("The lamp burned whale oil. ");
+    let long = paragraphs.join("\n");
+    let documents = [
+        ("long", "Logbook", long.as_str()),
+        (
+            "short",
+            "Lamp",
+            "A lamp gives light. The first lamps burned fat, and later ones gas and paraffin, which was cleaner, cheaper, and easier to be had in most towns; electric light came after all of them and put an end to the trade of the lamplighter within thirty years, which had been an honest one.",
+        ),
+        ("harbour", "Harbour", "A harbour shelters ships."),
+    ];
+    write_corpus(&folder.join("corpus.jsonl"), &documents);
+    let index = folder.join("index");
+    build(&folder.join("corpus.jsonl"), &index);
+    let questions = folder.join("oil.jsonl");
+    write_lines(
+        &questions,
+        &[
+            json!({"id": "a", "question": "Which oil did the lamp burn?", "answers": ["whale oil"], "gold_doc_ids": ["long"]}),
+            json!({"id": "b", "question": "What did the first lamps burn?", "answers": ["fat"], "gold_doc_ids": ["short"]}),
+        ],
+    );
+    (index, questions)
+}
+
+/// Counts the texts that it was asked to score and did not remember.
+#[derive(Default)]
+struct Counting {
+    remembered: Mutex<HashSet<String>>,
+    scored: AtomicUsize,
+}
+
+impl WindowScorer for &'static Counting {
+    fn score(&self, question: &str, windows: &[WindowText]) -> Result<Vec<f32>, ScorerError> {
+        let mut remembered = self.remembered.lock().unwrap();
+        let words: Vec<&str> = question.trim_end_matches('?').split(' ').collect();
+        let score = |window: &WindowText| {
+            if remembered.insert(window.text.clone()) {
+                self.scored.fetch_add(1, Ordering::Relaxed);
+            }
+            words
+                .iter()
+                .filter(|&&word| window.text.contains(word))
+                .count() as f32
+        };
+        Ok(windows.iter().map(score).collect())
+    }
+
+    fn forget(&self) {
+        self.remembered.lock().unwrap().clear();
+    }
+}
+
+#[test]
+fn what_a_method_does_depends_on_no_other_and_long_documents_are_windows() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, questions) = long_and_short(dir.path());
+    let index = Index::open(&index).unwrap();
+    let set = questions::read(&Input::named(&questions)).unwrap();
+    let mut base = Settings::default();
+    base.answer.most_tokens = 0;
+    let methods = ["bm25", "bm25-rerank"].map(|name| Method::parse(name, &base).unwrap());
+    let counting: &'static Counting = Box::leak(Box::default());
+    let kind = WindowScorerKind::Embedding;
+    let scorers: [(_, Box<dyn WindowScorer>); 1] = [(kind, Box::new(counting))];
+    let evaluation = Evaluation {
+        index: &index,
+        model: None,
+        engines: &[],
+        generator: None,
+        light: None,
+        scorers: &scorers,
+        passage_scorer: Some(kind),
+        dense: None,
+        depth: 3,
+        sizes: Sizes::default(),
+        interrupted: &|| false,
+    };
+    let run = |methods: &[Method], name: &str| {
+        let folder = Folder::at(dir.path().join(name));
+        fs::create_dir_all(folder.path().join("traces")).unwrap();
+        let drawn = Drawn {
+            set: "oil",
+            questions: &set.questions,
+            limit: None,
+            seed: 0,
+        };
+        let work = RefCell::new(BTreeMap::new());
+        let running = RefCell::new(String::new());
+        let progress = |event: Progress<'_>| match event {
+            Progress::Begins { method, .. } => {
+                counting.scored.store(0, Ordering::Relaxed);
+                *running.borrow_mut() = method.to_owned();
+            }
+            Progress::Ends => {
+                let scored = counting.scored.load(Ordering::Relaxed);
+                work.borrow_mut().insert(running.borrow().clone(), scored);
+            }
+            _ => {}
+        };
+        evaluation.run(drawn, methods, &folder, &progress).unwrap();
+        (work.into_inner(), folder)
+    };
+    let [first, second] = methods.clone();
+    let (work, folder) = run(&methods, "one");
+    assert!(work.values().all(|&scored| scored > 3), "{work:?}");
+    assert_eq!(run(&[second, first], "two").0, work);
+
+    let stored = "The lamp burned whale oil.";
+    for trace in folder.read_traces("oil", "bm25").unwrap() {
+        let long = trace.retrieved.iter().find(|one| one.id == "long").unwrap();
+        assert!((800..=1024).contains(&long.tokens), "{}", long.tokens);
+        assert!(long.text.contains(long.cut()) && long.cut().len() < 600);
+        if trace.question.id == "a" {
+            assert!(long.cut().contains(stored), "{}", long.cut());
+            assert!(long.text.contains("Day 19.") && long.text.contains("Day 21."));
+            assert!(!long.text.contains("Day 1.") && !long.text.contains("Day 39."));
+        }
+    }
+}
+
+#[test]
+fn nothing_is_opened_that_no_method_needs() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    write_corpus(
+        &at("corpus.jsonl"),
+        &[("1", "Harbour", "A harbour shelters ships.")],
+    );
+    build(&at("corpus.jsonl"), &at("index"));
+    let question = json!({"id": "a", "question": "What shelters ships?", "answers": ["harbour"]});
+    write_lines(&at("ships.jsonl"), &[question]);
+    let run = |more: &[&str]| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_verbatim"))
+            .args([
+                "eval",
+                "--no-answer",
+                "--offline",
+                "--index",
+                text(&at("index")),
+            ])
+            .args([
+                "--questions",
+                text(&at("ships.jsonl")),
+                "--out",
+                text(&at("out")),
+            ])
+            .args(more)
+            .env("VERBATIM_CACHE", at("empty"))
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (code, said) = run(&[
+        "--methods",
+        "bm25,bm25-rerank:windows.scorer=bm25",
+        "--cut",
+        "0",
+    ]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = run(&["--methods", "bm25-rerank", "--cut", "0"]);
+    assert!(code == Some(2) && said.contains("minilm"), "{said}");
 }

@@ -226,3 +226,63 @@ fn the_same_model_opened_once_or_twice_writes_the_same() {
     assert_eq!(ask(path.trim(), "smollm2"), shared);
     assert_eq!(ask(path.trim(), path.trim()), shared);
 }
+
+#[test]
+fn other_generators_write_the_answers_of_every_method() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = index(folder.path());
+    let (address, asked) = serve("Lighthouses [1].");
+    let questions = folder.path().join("ships.jsonl");
+    let question = serde_json::json!({
+        "id": "a", "question": "What guides ships at sea?", "answers": ["lighthouses"], "gold_doc_ids": ["1"]
+    });
+    std::fs::write(&questions, question.to_string()).unwrap();
+    let out = folder.path().join("out");
+    let eval = |methods: &str, more: &[&str]| {
+        let head = [
+            "eval",
+            "--index",
+            index.to_str().unwrap(),
+            "--questions",
+            questions.to_str().unwrap(),
+            "--out",
+            out.to_str().unwrap(),
+            "--json",
+            "--cut",
+            "0",
+            "--set",
+            "windows.scorer=bm25",
+            "--set",
+            "evidence.most=1",
+            "--methods",
+            methods,
+        ];
+        verbatim(&[&head, more].concat())
+    };
+    let both = ["--generator", &address, "--light-model", &address];
+    let methods =
+        "engine,naive-beam,bm25,bm25-rerank,closed-book,read:order,read:fb+read.samples=2";
+    let summary = eval(methods, &both).ended(0).json();
+    let summaries = summary["sets"][0]["methods"].as_array().unwrap();
+    assert_eq!(summaries.len(), 7);
+    for method in summaries {
+        // The number of a passage is no part of an answer that is compared.
+        assert_eq!(method["metrics"]["em"]["mean"], 1.0, "{method}");
+        assert_eq!(method["unjudged"]["failed"], 0, "{method}");
+    }
+    // One answer a method, and the samples of the last in one request or two.
+    let requests: Vec<Value> = asked.try_iter().collect();
+    assert!((8..=9).contains(&requests.len()), "{}", requests.len());
+    // What only retrieves asks for no model of this machine.
+    let models = |name: &str| {
+        let methods = summary["plan"]["methods"].as_array().unwrap();
+        let method = methods.iter().find(|method| method["name"] == name);
+        method.unwrap()["model"].clone()
+    };
+    assert!(models("bm25").is_null() && models("closed-book").is_null());
+    assert!(models("engine").is_string());
+
+    eval("bm25,flare-bm25", &both[..2]).refused(&["--generator", "flare-bm25"]);
+    eval("bm25", &[&both[..2], &["--no-answer"]].concat()).refused(&["--generator", "answer"]);
+    eval("engine,bm25", &both[2..]).refused(&["--light-model", "read:fb"]);
+}

@@ -36,6 +36,7 @@ pub mod canonical;
 pub mod citation;
 pub mod index;
 pub mod lexical;
+pub mod lock;
 pub mod maintain;
 pub mod manifest;
 pub mod metrics;

@@ -11,7 +11,7 @@ use crate::forward_backward::citations::{self, Cited};
 use crate::forward_backward::prompt::{self, Asked, Style};
 use crate::forward_backward::rerank::{self, RerankTrace};
 use crate::forward_backward::settings::Task;
-use crate::generator::{Generator, LocalGenerator, Request};
+use crate::generator::{Generator, GeneratorError, LocalGenerator, Request};
 use crate::scorer::{Bm25Scorer, WindowScorer, WindowText};
 use crate::session::Cost;
 use crate::settings::{Settings, WindowScorerKind};
@@ -122,24 +122,43 @@ pub(crate) fn cite(
     evidence: &[Citation],
     settings: &Settings,
 ) -> Result<Answered, EngineError> {
+    let shown = evidence.len().min(settings.answer.evidence);
+    let mut order: Vec<usize> = (0..shown).collect();
+    let first_of = |at: usize| evidence.iter().position(|c| c.id == evidence[at].id);
+    order.sort_by_key(|&at| (first_of(at), evidence[at].start_byte));
+    let passages: Vec<(usize, &str, &str)> = order
+        .iter()
+        .map(|&at| {
+            let piece = &evidence[at];
+            (at + 1, piece.title.as_str(), piece.quote.as_str())
+        })
+        .collect();
+    Ok(cite_passages(
+        generator,
+        question,
+        &passages,
+        settings.answer.most_tokens,
+    )?)
+}
+
+/// Asks a generator for an answer of at most `most_tokens` from passages with their numbers, titles and texts.
+pub(crate) fn cite_passages(
+    generator: &dyn Generator,
+    question: &str,
+    passages: &[(usize, &str, &str)],
+    most_tokens: usize,
+) -> Result<Answered, GeneratorError> {
     let asked = Asked {
         question,
         task: Task::Question,
         choices: &[],
     };
-    let shown = evidence.len().min(settings.answer.evidence);
-    let mut order: Vec<usize> = (0..shown).collect();
-    let first_of = |at: usize| evidence.iter().position(|c| c.id == evidence[at].id);
-    order.sort_by_key(|&at| (first_of(at), evidence[at].start_byte));
-    let passages = order.iter().map(|&at| {
-        let piece = &evidence[at];
-        (at + 1, piece.title.as_str(), piece.quote.as_str())
-    });
-    let messages = prompt::request(&asked, Style::Answer { cite: true }, passages);
+    let style = Style::Answer { cite: true };
+    let messages = prompt::request(&asked, style, passages.iter().copied());
     let mut output = generator.generate(
         &Request {
             messages: &messages,
-            most_tokens: settings.answer.most_tokens,
+            most_tokens,
             sampling: Sampling::greedy(),
             samples: 1,
         },
@@ -147,7 +166,9 @@ pub(crate) fn cite(
     )?;
     let text = output.written.pop().map_or(String::new(), |w| w.text);
     Ok(Answered {
-        cited: citations::resolve(&text, |number| (1..=shown).contains(&number)),
+        cited: citations::resolve(&text, |number| {
+            passages.iter().any(|&(known, ..)| known == number)
+        }),
         cost: output.cost,
         passing: Duration::ZERO,
     })

@@ -1,7 +1,7 @@
 //! Window scorers: how relevant a window is to the question.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use corpus_tools::analysis::Analyser;
 use corpus_tools::bm25;
@@ -66,6 +66,9 @@ pub trait WindowScorer: Send + Sync {
     ) -> Result<Vec<Vec<f32>>, ScorerError> {
         texts.iter().map(|text| self.score(text, windows)).collect()
     }
+
+    /// Forgets what it keeps to be faster the next time; scores do not depend on it. For whoever measures time.
+    fn forget(&self) {}
 }
 
 /// BM25 of the texts at hand (k1 0.9, b 0.4), with the term weights of these texts: for what was never indexed.
@@ -156,13 +159,15 @@ impl EmbeddingScorer {
         }
     }
 
+    fn remembered(&self) -> MutexGuard<'_, Remembered> {
+        self.remembered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The embedding of each text; those that are not remembered are computed in one batch.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Arc<[f32]>>, EncoderError> {
-        let remembered = || {
-            self.remembered
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
+        let remembered = || self.remembered();
         let keys: Vec<u128> = texts.iter().map(|text| xxh3_128(text.as_bytes())).collect();
         let mut found: HashMap<u128, Arc<[f32]>> = HashMap::new();
         let mut unknown: Vec<(u128, &str)> = Vec::new();
@@ -193,6 +198,10 @@ impl EmbeddingScorer {
 }
 
 impl WindowScorer for EmbeddingScorer {
+    fn forget(&self) {
+        *self.remembered() = Remembered::default();
+    }
+
     fn score(&self, question: &str, windows: &[WindowText]) -> Result<Vec<f32>, ScorerError> {
         let mut rows = self.score_all(&[question], windows)?;
         Ok(rows.pop().unwrap_or_default())

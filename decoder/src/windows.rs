@@ -158,14 +158,15 @@ impl Ground {
     }
 }
 
-/// Windows of at most `most` tokens that cover every paragraph but the title: whole where it is no longer, else half
-/// overlapping, the last one ending with the paragraph.
-pub fn covering(paragraphs: &[Paragraph], most: u32) -> Vec<Range<u32>> {
+/// Windows of at most `most` tokens that cover what of every paragraph but the title lies `within` a span of tokens: all
+/// of it where it is no longer, else half overlapping, the last one ending with it.
+pub fn covering(paragraphs: &[Paragraph], within: &Range<u32>, most: u32) -> Vec<Range<u32>> {
     let most = most.max(1);
     let step = (most / 2).max(1);
     let mut spans = Vec::new();
     for paragraph in paragraphs.iter().filter(|paragraph| !paragraph.is_title()) {
-        let Range { start, end } = paragraph.tokens.clone();
+        let start = paragraph.tokens.start.max(within.start);
+        let end = paragraph.tokens.end.min(within.end);
         let mut at = start;
         while end.saturating_sub(at) > most {
             spans.push(at..at + most);
@@ -389,16 +390,17 @@ mod tests {
             paragraph(3, 18..42),
         ];
         assert_eq!(
-            covering(&paragraphs, 10),
+            covering(&paragraphs, &(0..42), 10),
             [6..16, 18..28, 23..33, 28..38, 32..42]
         );
+        assert_eq!(covering(&paragraphs, &(8..30), 10), [8..16, 18..28, 20..30]);
         for most in 1..30 {
-            let spans = covering(&paragraphs, most);
+            let spans = covering(&paragraphs, &(0..u32::MAX), most);
             for at in (6..16).chain(18..42) {
                 assert!(spans.iter().any(|span| span.contains(&at)));
             }
             assert!(spans.iter().all(|span| span.end - span.start <= most));
         }
-        assert!(covering(&paragraphs[..1], 10).is_empty());
+        assert!(covering(&paragraphs[..1], &(0..42), 10).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use corpus_tools::questions::Question;
+use corpus_tools::questions::{Question, QuestionSet};
 use decoder::Settings;
 use decoder::evaluation::folder::{IndexNote, MethodNote, Plan, SetNote, Trace};
 use decoder::evaluation::passages::{Retrieved, Sizes};
@@ -35,6 +35,7 @@ fn plan(methods: &[&str]) -> Plan {
                 name: name.into(),
                 model: None,
                 retrieves: name != "closed-book",
+                definition: 0,
                 settings: serde_json::to_value(Settings::default()).unwrap(),
             })
             .collect(),
@@ -42,6 +43,7 @@ fn plan(methods: &[&str]) -> Plan {
             name: "nq".into(),
             source: "nq.jsonl".into(),
             questions: 3,
+            checksum: None,
             bad: 0,
             gold: 3,
             gold_missing: 1,
@@ -116,7 +118,7 @@ fn traces() -> Vec<Trace> {
 fn every_metric_from_the_traces_alone() {
     let dir = tempfile::tempdir().unwrap();
     let folder = Folder::at(dir.path().join("out"));
-    folder.begin(plan(&["bm25", "closed-book"])).unwrap();
+    folder.begin(plan(&["bm25", "closed-book"]), &[]).unwrap();
     let mut file = folder.open_traces("nq", "bm25").unwrap();
     for trace in traces() {
         assert!(!file.holds(&trace.question.id));
@@ -172,6 +174,13 @@ fn every_metric_from_the_traces_alone() {
         (2, 0.0)
     );
 
+    // Beyond what was retrieved nothing is known.
+    let error = Summary::of(&folder, &[1, 3]).unwrap_err();
+    assert!(
+        matches!(error, EvaluationError::Depth { k: 3, depth: 2, .. }),
+        "{error}"
+    );
+
     summary
         .write(&folder, &[RunFormat::Dpr, RunFormat::Kilt])
         .unwrap();
@@ -184,6 +193,10 @@ fn every_metric_from_the_traces_alone() {
     assert!(markdown.contains("| bm25 | 0.500"), "{markdown}");
     assert!(
         markdown.contains("1 of 3 gold documents are not in the index"),
+        "{markdown}"
+    );
+    assert!(
+        markdown.contains("2 to 3, by method, of 3 questions"),
         "{markdown}"
     );
     let plots = plot::write(&folder).unwrap();
@@ -201,10 +214,88 @@ fn every_metric_from_the_traces_alone() {
 }
 
 #[test]
+fn failed_questions_cost_nothing_and_citations_are_no_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::at(dir.path());
+    folder.begin(plan(&["bm25"]), &[]).unwrap();
+    let mut file = folder.open_traces("nq", "bm25").unwrap();
+    let mut traces = traces();
+    traces[0].answer = Some("Paris [1, 2].".into());
+    traces[2] = Trace {
+        answer: Some(String::new()),
+        cost: Cost::default(),
+        failed: Some("too long".into()),
+        ..trace(&traces[2].question, Vec::new(), None, 0.0)
+    };
+    for trace in &traces {
+        file.append(trace).unwrap();
+    }
+    let summary = Summary::of(&folder, &[]).unwrap();
+    let method = &summary.sets[0].methods[0];
+    assert_eq!((method.questions, method.unjudged.failed), (3, 1));
+    assert_eq!(method.metrics["em"].mean, 1.0 / 3.0);
+    assert_eq!(method.metrics["gold_hit@1"].mean, 1.0 / 3.0);
+    let cost = &method.cost;
+    assert_eq!((cost.p50_ms, cost.p95_ms, cost.seconds), (10.0, 30.0, 0.04));
+    assert_eq!((cost.tokens_in, cost.passes, cost.texts), (30.0, 2.0, 1.5));
+    assert!(summary.markdown().contains("count as misses"));
+}
+
+#[test]
+fn one_evaluation_writes_a_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::at(dir.path().join("out"));
+    let held = folder.lock().unwrap();
+    let error = folder.lock().unwrap_err();
+    assert!(matches!(error, EvaluationError::Locked { .. }), "{error}");
+    drop(held);
+    folder.lock().unwrap();
+}
+
+#[test]
+fn question_sets_are_known_by_their_questions() {
+    let set = |answer: &str| QuestionSet {
+        name: "nq".into(),
+        questions: vec![
+            question("1", "Paris", &["a"]),
+            question("2", answer, &["b", "gone"]),
+            question("3", "yes", &["c"]),
+        ],
+        bad: Vec::new(),
+    };
+    let begin = |folder: &Folder, set: &QuestionSet, checksum: Option<&str>| {
+        let mut plan = plan(&["bm25"]);
+        plan.sets[0].checksum = checksum.map(str::to_owned);
+        folder.begin(plan, std::slice::from_ref(set))
+    };
+    let refused = |begun: Result<Plan, EvaluationError>| {
+        let error = begun.unwrap_err().to_string();
+        assert!(error.contains("another question set nq"), "{error}");
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::at(dir.path().join("new"));
+    begin(&folder, &set("1901"), Some("one")).unwrap();
+    begin(&folder, &set("1901"), Some("one")).unwrap();
+    refused(begin(&folder, &set("1901"), Some("two")));
+
+    // A folder from before there were checksums: what was asked tells the sets apart.
+    let folder = Folder::at(dir.path().join("old"));
+    begin(&folder, &set("1901"), None).unwrap();
+    let mut file = folder.open_traces("nq", "bm25").unwrap();
+    for trace in &traces()[..2] {
+        file.append(trace).unwrap();
+    }
+    refused(begin(&folder, &set("1902"), Some("two")));
+    let known = begin(&folder, &set("1901"), Some("one")).unwrap();
+    assert_eq!(known.sets[0].checksum.as_deref(), Some("one"));
+    refused(begin(&folder, &set("1901"), Some("two")));
+}
+
+#[test]
 fn goes_on_after_an_unfinished_line_and_refuses_what_is_foreign() {
     let dir = tempfile::tempdir().unwrap();
     let folder = Folder::at(dir.path());
-    folder.begin(plan(&["bm25"])).unwrap();
+    folder.begin(plan(&["bm25"]), &[]).unwrap();
     let traces = traces();
     folder
         .open_traces("nq", "bm25")
@@ -231,7 +322,7 @@ fn goes_on_after_an_unfinished_line_and_refuses_what_is_foreign() {
     assert_eq!(fs::read(&path).unwrap(), b"my diary\n");
     assert!(Summary::of(&folder, &[]).is_err());
     fs::write(dir.path().join("evaluation.json"), "{}").unwrap();
-    assert!(folder.begin(plan(&["bm25"])).is_err());
+    assert!(folder.begin(plan(&["bm25"]), &[]).is_err());
     let nothing = Folder::at(dir.path().join("nothing"));
     let error = Summary::of(&nothing, &[]).unwrap_err().to_string();
     assert!(error.contains("evaluation.json"), "{error}");
@@ -241,8 +332,8 @@ fn goes_on_after_an_unfinished_line_and_refuses_what_is_foreign() {
 fn a_folder_grows_and_does_not_mix() {
     let dir = tempfile::tempdir().unwrap();
     let folder = Folder::at(dir.path());
-    folder.begin(plan(&["bm25"])).unwrap();
-    let joined = folder.begin(plan(&["dense", "bm25"])).unwrap();
+    folder.begin(plan(&["bm25"]), &[]).unwrap();
+    let joined = folder.begin(plan(&["dense", "bm25"]), &[]).unwrap();
     let names: Vec<&str> = joined
         .methods
         .iter()
@@ -251,7 +342,8 @@ fn a_folder_grows_and_does_not_mix() {
     assert_eq!(names, ["bm25", "dense"]);
     assert_eq!(folder.plan().unwrap().unwrap(), joined);
     type Change = fn(&mut Plan);
-    let changes: [(&str, Change); 8] = [
+    let changes: [(&str, Change); 9] = [
+        ("another version", |plan| plan.methods[0].definition = 1),
         ("expansion", |plan| plan.expand = Some("splade-tiny".into())),
         ("index", |plan| plan.index.checksum = "other".into()),
         ("seed", |plan| plan.seed = 4),
@@ -268,7 +360,7 @@ fn a_folder_grows_and_does_not_mix() {
     for (word, change) in changes {
         let mut other = plan(&["bm25"]);
         change(&mut other);
-        let error = folder.begin(other).unwrap_err();
+        let error = folder.begin(other, &[]).unwrap_err();
         assert!(matches!(error, EvaluationError::Begun { .. }), "{error}");
         assert!(
             error.to_string().contains(word),
@@ -276,6 +368,15 @@ fn a_folder_grows_and_does_not_mix() {
         );
     }
     assert_eq!(folder.plan().unwrap().unwrap(), joined);
+    // The most that were drawn, not what was drawn last.
+    let limited = |limit| {
+        let mut plan = plan(&["bm25"]);
+        plan.limit = limit;
+        let folder = Folder::at(dir.path().join("limited"));
+        folder.begin(plan, &[]).unwrap().limit
+    };
+    let limits = [Some(20), Some(50), Some(10), None, Some(30)].map(limited);
+    assert_eq!(limits, [Some(20), Some(50), Some(50), None, None]);
     // Names of methods are safe in file names, and differ.
     let file = |method| folder.trace_file("nq", method);
     assert!(file("engine:a/b").starts_with(dir.path().join("traces")));

@@ -198,7 +198,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     }
     let offline = arguments.model.offline;
     let scorers = &arguments.scorer;
-    let scorer = scorers.scorer(settings.windows.scorer, &index, &model, offline)?;
+    let scorer = scorers.scorer(settings.windows.scorer, &index, Some(&model), offline)?;
     let expander = scorers.expander(offline)?;
     let pieces = scorers.piece_scorer(&settings, &index, &model, offline)?;
     let generators = &arguments.generator;

@@ -64,7 +64,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         arguments.model.jobs,
     )?;
     let (scorers, offline) = (&arguments.scorer, arguments.model.offline);
-    let scorer = scorers.scorer(settings.windows.scorer, &index, &model, offline)?;
+    let scorer = scorers.scorer(settings.windows.scorer, &index, Some(&model), offline)?;
     let expander = scorers.expander(offline)?;
     let pieces = scorers.piece_scorer(&settings, &index, &model, offline)?;
     let mut engine = Engine::new(&index, &model, scorer.as_ref(), &interrupt::interrupted)?;

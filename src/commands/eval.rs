@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use corpus_tools::Index;
+use corpus_tools::lock::WriterLock;
 use corpus_tools::questions::{self, QuestionSet};
 use corpus_tools::reader::Input;
 use decoder::evaluation::dense::{Dense, Encoder};
 use decoder::evaluation::folder::{IndexNote, MethodNote, SetNote};
-use decoder::evaluation::passages::Sizes;
+use decoder::evaluation::passages::{Passages, Sizes};
 use decoder::evaluation::run::{Drawn, EngineFor};
 use decoder::evaluation::summary::RunFormat;
-use decoder::evaluation::{Evaluation, Folder, Method, Plan, Progress, Summary, plot};
+use decoder::evaluation::{
+    Evaluation, EvaluationError, Folder, Method, Plan, Progress, Summary, plot,
+};
 use decoder::scorer::WindowScorer;
 use decoder::settings::WindowScorerKind;
 use decoder::{Engine, Settings};
@@ -63,8 +66,9 @@ pub struct Arguments {
     /// Where traces, runs and summary go; the same command goes on with what is left
     #[arg(long, value_name = "DIR", required_unless_present = "from")]
     out: Option<PathBuf>,
-    /// Compute every metric again from the traces in this folder, without an index or a model
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["index", "questions", "out", "limit", "methods", "set", "settings"])]
+    /// Compute every metric again from the traces in this folder, without an index or a model; of the other flags
+    /// only --top-k, --also and --json go with it
+    #[arg(long, value_name = "DIR", conflicts_with_all = OF_A_RUN)]
     from: Option<PathBuf>,
     /// Write no answers: retrieval only
     #[arg(long)]
@@ -98,6 +102,33 @@ pub struct Arguments {
     model: ModelArguments,
 }
 
+/// The flags that say what is run, none of which changes what is computed from traces.
+const OF_A_RUN: [&str; 23] = [
+    "index",
+    "questions",
+    "methods",
+    "limit",
+    "seed",
+    "out",
+    "no_answer",
+    "settings",
+    "set",
+    "cut",
+    "encoder",
+    "embeddings",
+    "generator",
+    "light_model",
+    "remote_window",
+    "remote_key",
+    "remote_timeout",
+    "scorer_model",
+    "expand",
+    "model",
+    "device",
+    "jobs",
+    "offline",
+];
+
 /// What else can be done with an evaluation.
 #[derive(Debug, clap::Subcommand)]
 enum Command {
@@ -106,6 +137,9 @@ enum Command {
         /// The folder of an evaluation
         #[arg(value_name = "DIR")]
         folder: PathBuf,
+        /// Print the files that were written as one JSON array
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -129,8 +163,13 @@ fn format(name: &str) -> Result<RunFormat, String> {
 /// # Errors
 /// Index, questions or models cannot be opened, the folder holds something else, or a method fails.
 pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
-    if let Some(Command::Plot { folder }) = &arguments.command {
-        for path in plot::write(&Folder::at(folder))? {
+    if let Some(Command::Plot { folder, json }) = &arguments.command {
+        let written = plot::write(&Folder::at(folder))?;
+        if *json {
+            terminal::print_json(&written)?;
+            return Ok(Outcome::Done);
+        }
+        for path in written {
             terminal::print(&terminal::harmless_line(&path.display().to_string()))?;
         }
         return Ok(Outcome::Done);
@@ -138,20 +177,35 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut top_k = arguments.top_k.clone();
     top_k.sort_unstable();
     top_k.dedup();
-    let folder = match (&arguments.from, &arguments.out) {
-        (Some(from), _) => Folder::at(from),
+    let (folder, lock) = match (&arguments.from, &arguments.out) {
+        (Some(from), _) => {
+            let folder = Folder::at(from);
+            folder.begun_plan()?;
+            // An evaluation that goes on may be looked at.
+            let lock = match folder.lock() {
+                Err(EvaluationError::Locked { .. }) => None,
+                lock => Some(lock?),
+            };
+            (folder, lock)
+        }
         (None, Some(out)) => {
             let folder = Folder::at(out);
             if top_k.is_empty() {
                 top_k = vec![1, 5];
             }
-            evaluate(&arguments, &top_k, &folder)?;
-            folder
+            let lock = evaluate(&arguments, &top_k, &folder)?;
+            (folder, Some(lock))
         }
         (None, None) => bail!("give --out DIR for a new evaluation, or --from DIR for an old one"),
     };
     let summary = Summary::of(&folder, &top_k)?;
-    summary.write(&folder, &arguments.also)?;
+    match lock {
+        Some(_) => summary.write(&folder, &arguments.also)?,
+        None => terminal::say(&format!(
+            "{}: another evaluation is writing this folder; its files are left as they are",
+            folder.path().display()
+        )),
+    }
     if arguments.json {
         terminal::print_json(&summary)?;
     } else {
@@ -201,19 +255,52 @@ fn sets(arguments: &Arguments) -> anyhow::Result<Vec<QuestionSet>> {
     Ok(sets)
 }
 
-fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::Result<()> {
+/// Refuses another generator or light model where it would change nothing, or cannot be.
+fn check_generators(flags: &GeneratorArguments, methods: &[Method]) -> anyhow::Result<()> {
+    if flags.generator.is_some() {
+        if let Some(method) = methods.iter().find(|method| !method.takes_generator()) {
+            bail!(
+                "--generator: {} writes with --model, since the probabilities of its tokens say when to retrieve; leave one of the two out",
+                method.name
+            );
+        }
+        if !methods.iter().any(Method::answers) {
+            bail!(
+                "--generator: none of the methods writes an answer; leave it out, or --no-answer"
+            );
+        }
+    }
+    if flags.light_model.is_some() && !methods.iter().any(Method::samples) {
+        bail!(
+            "--light-model: none of the methods samples outputs; engine:rerank-f, engine:rerank-fb, read:f and read:fb do"
+        );
+    }
+    Ok(())
+}
+
+/// Runs the methods; the folder stays locked until the lock is dropped.
+fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::Result<WriterLock> {
     let methods = methods(arguments)?;
+    let generators = &arguments.generator;
+    check_generators(generators, &methods)?;
     let sets = sets(arguments)?;
     let index = Index::open(arguments.index.as_deref().unwrap_or("".as_ref()))?;
     let sizes = Sizes {
         cut: arguments.cut,
         ..Sizes::default()
     };
-    let model: Option<LanguageModel> = if methods.iter().any(Method::needs_model) {
+    let others = (
+        generators.generator.is_some(),
+        generators.light_model.is_some(),
+    );
+    let needs_model = |method: &Method| method.needs_model(others.0, others.1);
+    let lock = folder.lock()?;
+    let model: Option<LanguageModel> = if methods.iter().any(needs_model) {
         Some(models_at::language_model(&arguments.model)?)
     } else {
         None
     };
+    let any_long = Passages::any_long(&index, sizes);
     let limit = arguments
         .limit
         .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
@@ -228,8 +315,8 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
         encoder: embeds.then(|| arguments.encoder.clone()),
         scorer_model: arguments.scorer.scorer_model.clone(),
         expand: arguments.scorer.expand.clone(),
-        generator: arguments.generator.generator.clone(),
-        light_model: arguments.generator.light_model.clone(),
+        generator: generators.generator.clone(),
+        light_model: generators.light_model.clone(),
         methods: methods
             .iter()
             .map(|method| {
@@ -238,8 +325,10 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
                     retrieves: method.retrieves(),
                     model: model
                         .as_ref()
-                        .filter(|_| method.needs_model())
+                        .filter(|_| needs_model(method))
                         .map(|model| model.name().to_owned()),
+                    // 1: a passage of a long document is several paragraphs; it was one.
+                    definition: u32::from(any_long && method.ranks_passages()),
                     settings: method.saved()?,
                 })
             })
@@ -251,40 +340,40 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
             .map(|(path, set)| SetNote::of(set, &path.display().to_string(), &index))
             .collect::<Result<_, _>>()?,
     };
-    folder.begin(plan)?;
+    folder.begin(plan, &sets)?;
 
-    // Every kind of scorer that a method names, once; the default comes first.
-    let mut kinds: Vec<WindowScorerKind> = vec![Settings::default().windows.scorer];
-    for method in &methods {
-        for kind in [Some(method.scorer()), method.other_scorer()]
-            .into_iter()
-            .flatten()
-        {
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
+    // Passages are cut by the same scorer whatever the methods name.
+    let cuts = (sizes.cut > 0 || any_long) && methods.iter().any(Method::ranks_passages);
+    let passage_scorer = cuts.then(|| Settings::default().windows.scorer);
+    // Every kind of scorer that is needed, once.
+    let mut kinds: Vec<WindowScorerKind> = Vec::new();
+    let named = methods
+        .iter()
+        .flat_map(|method| [method.scorer(), method.other_scorer()]);
+    for kind in named.chain([passage_scorer]).flatten() {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
         }
     }
     let offline = arguments.model.offline;
     let scorers = kinds
         .into_iter()
         .map(|kind| {
-            let scorer = match &model {
-                Some(model) => arguments.scorer.scorer(kind, &index, model, offline)?,
-                None => models_at::window_scorer(kind, &index, offline)?,
-            };
+            let scorer = arguments
+                .scorer
+                .scorer(kind, &index, model.as_ref(), offline)?;
             Ok((kind, scorer))
         })
         .collect::<anyhow::Result<Vec<Scorer<'_>>>>()?;
     let interrupted = interrupt::interrupted;
     let expander = arguments.scorer.expander(offline)?;
-    let generators = &arguments.generator;
     let [writer, light] = generators.open_both(&arguments.model, model.as_ref())?;
     let writer = writer.as_ref().map(generator_at::generator);
     let light = light.as_ref().map(generator_at::generator);
     let mut engines: Vec<EngineFor<'_>> = Vec::new();
     for method in methods.iter().filter(|method| method.needs_engine()) {
-        let (kind, other) = (method.scorer(), method.other_scorer());
+        let other = method.other_scorer();
+        let kind = method.scorer().context("no window scorer")?;
         let known = |one: &EngineFor<'_>| (one.scorer, one.other) == (kind, other);
         let Some(model) = model.as_ref().filter(|_| !engines.iter().any(known)) else {
             continue;
@@ -327,7 +416,10 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
         index: &index,
         model: model.as_ref(),
         engines: &engines,
+        generator: writer.as_deref(),
+        light: light.as_deref(),
         scorers: &scorers,
+        passage_scorer,
         dense: dense.as_ref(),
         depth: top_k.iter().copied().max().unwrap_or(1),
         sizes,
@@ -342,7 +434,7 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
         };
         show(|progress| Ok(evaluation.run(drawn, &methods, folder, progress)?))?;
     }
-    Ok(())
+    Ok(lock)
 }
 
 /// The embeddings of all documents, from the cache or computed.
@@ -400,4 +492,20 @@ fn show(work: impl FnOnce(&dyn Fn(Progress<'_>)) -> anyhow::Result<()>) -> anyho
         _ => {}
     };
     work(&progress)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, Command};
+
+    use super::*;
+
+    #[test]
+    fn every_flag_goes_with_from_or_is_refused() {
+        let command = Arguments::augment_args(Command::new("eval"));
+        for flag in command.get_arguments().map(|flag| flag.get_id().as_str()) {
+            let kept = ["from", "top_k", "also", "json", "help"].contains(&flag);
+            assert!(kept != OF_A_RUN.contains(&flag), "{flag}");
+        }
+    }
 }

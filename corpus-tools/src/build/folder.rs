@@ -1,20 +1,17 @@
 //! The folder of an index while it is written: claimed by one writer, and emptied again if a build fails
 //! and leaves nothing worth keeping.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use fmindex::file::FileError;
 
 use super::BuildError;
 use super::journal::{Journal, PARTS_FOLDER, clear_work};
+use crate::lock::{LOCK_FILE, LockError, WriterLock};
 use crate::manifest::{
     LEXICAL_FOLDER, MANIFEST_FILE, Manifest, SEGMENTS_FOLDER, TOKENIZER_FILE, WORK_FOLDER,
 };
-
-/// Name of the file that a writer holds locked. It stays: what is locked is not its existence.
-const LOCK_FILE: &str = "writer.lock";
 
 /// First parts of the names of the files of a segment.
 const SEGMENT_FILES: [&str; 5] = ["fm", "documents", "text", "names", "document-fm"];
@@ -27,7 +24,7 @@ pub(crate) struct Folder {
     path: PathBuf,
     remove: bool,
     kept: bool,
-    lock: Option<File>,
+    lock: Option<WriterLock>,
 }
 
 impl Folder {
@@ -220,61 +217,12 @@ fn foreign_file(index: &Path, folder: &Path, is_ours: fn(&str, bool) -> bool) ->
 }
 
 /// Takes the writer's lock of the folder.
-fn lock(dir: &Path) -> Result<File, BuildError> {
-    let path = dir.join(LOCK_FILE);
-    loop {
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|e| FileError::io(&path, "create the lock", e))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                // Where locks keep others from reading, the process stays unnamed.
-                let mut by = String::new();
-                let _ = file.take(64).read_to_string(&mut by);
-                let by = match by.trim().parse::<u32>() {
-                    Ok(process) => format!(" (process {process})"),
-                    Err(_) => String::new(),
-                };
-                return Err(BuildError::Locked {
-                    path: dir.to_owned(),
-                    by,
-                });
-            }
-            Err(TryLockError::Error(e)) => {
-                return Err(FileError::io(&path, "lock the index for writing", e).into());
-            }
-        }
-        if !is_at(&file, &path) {
-            // A writer that failed removed the file after it was opened here.
-            continue;
-        }
-        let written = file
-            .set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()));
-        written.map_err(|e| FileError::io(&path, "write the lock", e))?;
-        return Ok(file);
-    }
-}
-
-/// Whether `path` still names `file`.
-#[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let identity = |found: fs::Metadata| (found.dev(), found.ino());
-    match (file.metadata(), fs::metadata(path)) {
-        (Ok(file), Ok(path)) => identity(file) == identity(path),
-        _ => false,
-    }
-}
-
-/// Whether `path` still names `file`: an open file cannot be removed here.
-#[cfg(not(unix))]
-fn is_at(_file: &File, path: &Path) -> bool {
-    path.exists()
+fn lock(dir: &Path) -> Result<WriterLock, BuildError> {
+    WriterLock::take(dir).map_err(|error| match error {
+        LockError::Locked(by) => BuildError::Locked {
+            path: dir.to_owned(),
+            by: by.map_or_else(String::new, |process| format!(" (process {process})")),
+        },
+        LockError::Io(action, error) => FileError::io(&dir.join(LOCK_FILE), action, error).into(),
+    })
 }

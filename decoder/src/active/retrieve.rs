@@ -75,7 +75,8 @@ impl Retriever for PassageRetriever<'_> {
                 .paragraphs
                 .iter()
                 .flat_map(|one| {
-                    let spans = windows::covering(std::slice::from_ref(one), PASSAGE_TOKENS);
+                    let spans =
+                        windows::covering(std::slice::from_ref(one), &one.tokens, PASSAGE_TOKENS);
                     spans.into_iter().map(move |span| (one, span))
                 })
                 .collect();

@@ -41,6 +41,28 @@ pub enum EvaluationError {
         /// What differs.
         what: String,
     },
+    /// Another program writes the folder.
+    #[error(
+        "{path}: another evaluation is writing this folder{by}; wait for it to end, or name another folder"
+    )]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+        /// Its process, where it could be told.
+        by: String,
+    },
+    /// R@k is asked for beyond what was retrieved.
+    #[error(
+        "{path}: R@{k} cannot be told: texts were retrieved to a depth of {depth}; ask for a k of at most {depth}, or run the methods again with --top-k {k}"
+    )]
+    Depth {
+        /// The folder.
+        path: PathBuf,
+        /// What was asked for.
+        k: usize,
+        /// The depth of the traces.
+        depth: usize,
+    },
     /// A file of the folder is none of this program's.
     #[error("{path}:{line}: {reason}; name another folder")]
     Foreign {

@@ -1,11 +1,12 @@
 //! The folder of an evaluation: what it was begun with, and the traces, one object a question.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use corpus_tools::Index;
+use corpus_tools::lock::{LOCK_FILE, LockError, WriterLock};
 use corpus_tools::questions::{Question, QuestionSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,7 +28,7 @@ pub struct Plan {
     pub index: IndexNote,
     /// Seed of the sample of questions and of the bootstrap.
     pub seed: u64,
-    /// Questions drawn from each set; `None`: all.
+    /// The most questions that were drawn from a set; `None`: all.
     pub limit: Option<usize>,
     /// The numbers k of R@k, ascending.
     pub top_k: Vec<usize>,
@@ -91,6 +92,10 @@ pub struct MethodNote {
     pub model: Option<String>,
     /// Whether it retrieves anything.
     pub retrieves: bool,
+    /// Which definition of the method this is: raised where a change of the program changes what it gives, so that
+    /// traces of two definitions are not mixed.
+    #[serde(default)]
+    pub definition: u32,
     /// The settings that count for it.
     pub settings: Value,
 }
@@ -104,6 +109,9 @@ pub struct SetNote {
     pub source: String,
     /// Questions in it.
     pub questions: usize,
+    /// XXH3 of the questions with their answers and labels; `None` in a folder that was begun before there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
     /// Records that were left out.
     pub bad: usize,
     /// Gold documents that the labels speak of.
@@ -127,11 +135,22 @@ impl SetNote {
             name: set.name.clone(),
             source: source.to_owned(),
             questions: set.questions.len(),
+            checksum: Some(checksum(&set.questions)),
             bad: set.bad.len(),
             gold: ids.len(),
             gold_missing,
         })
     }
+}
+
+/// XXH3 of questions as they are saved.
+fn checksum(questions: &[Question]) -> String {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    for question in questions {
+        hash.update(&serde_json::to_vec(question).unwrap_or_default());
+        hash.update(b"\n");
+    }
+    format!("{:016x}", hash.digest())
 }
 
 /// What a method did with a question.
@@ -146,7 +165,8 @@ pub struct Trace {
     pub answer: Option<String>,
     /// What the language model did.
     pub cost: Cost,
-    /// Why the question could not be asked, as where its texts do not fit the model; it then counts as a miss.
+    /// Why the question could not be asked, as where its texts do not fit the model; it then counts as a miss, and
+    /// not in what the method cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
     /// Wall-clock time, cutting left out.
@@ -200,15 +220,52 @@ impl Folder {
         Ok(Some(plan))
     }
 
-    /// Begins with `plan`, or goes on with it: what the folder holds from before stays, methods and sets
-    /// that are new are added.
+    /// As [`Folder::plan`], of a folder that was begun.
+    ///
+    /// # Errors
+    /// As [`Folder::plan`], or there is none.
+    pub fn begun_plan(&self) -> Result<Plan, EvaluationError> {
+        self.plan()?.ok_or_else(|| {
+            let none = std::io::Error::new(
+                std::io::ErrorKind::NotFound,
+                "there is no evaluation.json: this is no folder of an evaluation",
+            );
+            EvaluationError::io(&self.path, "read the evaluation", none)
+        })
+    }
+
+    /// Makes the folder where there is none, and takes its lock: one evaluation writes it at a time.
+    ///
+    /// # Errors
+    /// Another one holds it, or the folder cannot be written.
+    pub fn lock(&self) -> Result<WriterLock, EvaluationError> {
+        fs::create_dir_all(&self.path)
+            .map_err(|source| EvaluationError::io(&self.path, "create the folder", source))?;
+        WriterLock::take(&self.path).map_err(|error| match error {
+            LockError::Locked(by) => EvaluationError::Locked {
+                path: self.path.clone(),
+                by: by.map_or_else(String::new, |process| format!(" (process {process})")),
+            },
+            LockError::Io(action, source) => {
+                EvaluationError::io(&self.path.join(LOCK_FILE), action, source)
+            }
+        })
+    }
+
+    /// Begins with `plan` over the question sets `sets`, or goes on with it: what the folder holds from before stays,
+    /// methods and sets that are new are added.
     ///
     /// # Errors
     /// The folder was begun with another index, seed, sizes or depth, or with the same method or set in
     /// another form; or it cannot be written.
-    pub fn begin(&self, mut plan: Plan) -> Result<Plan, EvaluationError> {
+    pub fn begin(&self, mut plan: Plan, sets: &[QuestionSet]) -> Result<Plan, EvaluationError> {
         plan.version = VERSION;
         if let Some(before) = self.plan()? {
+            for note in before.sets.iter().filter(|note| note.checksum.is_none()) {
+                if let Some(set) = sets.iter().find(|set| set.name == note.name) {
+                    self.check_questions(set, &before.methods)?;
+                }
+            }
             plan = self.joined(before, plan)?;
         }
         for folder in [self.path.clone(), self.traces(), self.runs()] {
@@ -221,11 +278,41 @@ impl Folder {
         Ok(plan)
     }
 
-    fn joined(&self, before: Plan, plan: Plan) -> Result<Plan, EvaluationError> {
-        let begun = |what: String| EvaluationError::Begun {
+    fn begun(&self, what: String) -> EvaluationError {
+        EvaluationError::Begun {
             path: self.path.clone(),
             what,
-        };
+        }
+    }
+
+    /// Whether every question that was asked is one of `set`: what tells sets apart in a folder without their
+    /// checksums.
+    fn check_questions(
+        &self,
+        set: &QuestionSet,
+        methods: &[MethodNote],
+    ) -> Result<(), EvaluationError> {
+        let known: HashMap<&str, &Question> = set
+            .questions
+            .iter()
+            .map(|question| (question.id.as_str(), question))
+            .collect();
+        for method in methods {
+            for trace in self.read_traces(&set.name, &method.name)? {
+                let asked = trace.question;
+                if known.get(asked.id.as_str()) != Some(&&asked) {
+                    return Err(self.begun(format!(
+                        "another question set {} (its question {:?} is another one)",
+                        set.name, asked.id
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn joined(&self, before: Plan, plan: Plan) -> Result<Plan, EvaluationError> {
+        let begun = |what: String| self.begun(what);
         let depth = |plan: &Plan| plan.top_k.iter().copied().max().unwrap_or_default();
         if before.index.checksum != plan.index.checksum {
             return Err(begun(format!("another index ({})", before.index.path)));
@@ -264,6 +351,10 @@ impl Folder {
             encoder: before.encoder.clone().or_else(|| plan.encoder.clone()),
             methods: before.methods,
             sets: before.sets,
+            limit: before
+                .limit
+                .zip(plan.limit)
+                .map(|(one, other)| one.max(other)),
             ..plan.clone()
         };
         for method in plan.methods {
@@ -274,6 +365,12 @@ impl Folder {
             {
                 None => joined.methods.push(method),
                 Some(other) if *other == method => {}
+                Some(other) if other.definition != method.definition => {
+                    return Err(begun(format!(
+                        "another version of this program, in which {} was another method",
+                        method.name
+                    )));
+                }
                 Some(other) => {
                     let model = other.model.as_deref().unwrap_or("no model");
                     return Err(begun(format!(
@@ -284,13 +381,20 @@ impl Folder {
             }
         }
         for set in plan.sets {
-            match joined.sets.iter().find(|other| other.name == set.name) {
+            let same = |other: &SetNote| {
+                let checksums = (&other.checksum, &set.checksum);
+                let differ = matches!(checksums, (Some(one), Some(two)) if one != two);
+                other.questions == set.questions && !differ
+            };
+            match joined.sets.iter_mut().find(|other| other.name == set.name) {
                 None => joined.sets.push(set),
-                Some(other) if other.questions == set.questions => {}
+                Some(other) if same(other) => {
+                    other.checksum = set.checksum.or(other.checksum.take())
+                }
                 Some(other) => {
                     return Err(begun(format!(
-                        "another question set {} ({} questions)",
-                        set.name, other.questions
+                        "another question set {} ({} questions from {})",
+                        set.name, other.questions, other.source
                     )));
                 }
             }

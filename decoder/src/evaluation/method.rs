@@ -154,6 +154,11 @@ impl Method {
         };
         let method = read().map_err(|error| wrong(error.to_string()))?;
         method.settings.check().map_err(wrong)?;
+        let silent = method.settings.answer.most_tokens == 0;
+        if silent && matches!(kind, Kind::ClosedBook | Kind::Active | Kind::ActiveBm25) {
+            let reason = "it does nothing without writing an answer; leave out the method, or --no-answer (answer.most_tokens=0)";
+            return Err(wrong(reason.to_owned()));
+        }
         Ok(method)
     }
 
@@ -183,10 +188,50 @@ impl Method {
         matches!(self.kind, Kind::Engine | Kind::NaiveBeam | Kind::Active)
     }
 
-    /// Whether it needs a language model; the passage retrievers do only where answers are written.
-    pub fn needs_model(&self) -> bool {
-        let always = matches!(self.kind, Kind::ClosedBook | Kind::ActiveBm25 | Kind::Read);
-        always || self.needs_engine() || self.settings.answer.most_tokens > 0
+    /// Whether it ranks documents of the index, which are then judged as passages.
+    pub fn ranks_passages(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Bm25 | Kind::Dense | Kind::Bm25Rerank | Kind::Fused
+        )
+    }
+
+    /// Whether it writes an answer.
+    pub fn answers(&self) -> bool {
+        match self.kind {
+            Kind::Active | Kind::ActiveBm25 => true,
+            Kind::Read => self.forward.answer_tokens > 0,
+            _ => self.settings.answer.most_tokens > 0,
+        }
+    }
+
+    /// Whether a generator other than the model can write its answer. Active retrieval needs the probabilities of
+    /// the tokens that are written.
+    pub fn takes_generator(&self) -> bool {
+        !matches!(self.kind, Kind::Active | Kind::ActiveBm25)
+    }
+
+    /// Whether a light model samples for it.
+    pub fn samples(&self) -> bool {
+        match self.kind {
+            Kind::Read => self.forward.method.looks_forward(),
+            Kind::Engine | Kind::Active => self.settings.rerank.method != Rerank::None,
+            _ => false,
+        }
+    }
+
+    /// Whether it needs the language model, where there is another `generator` or `light` model or not. The passage
+    /// retrievers do only where they write answers themselves.
+    pub fn needs_model(&self, generator: bool, light: bool) -> bool {
+        let scorers = [self.scorer(), self.other_scorer()];
+        let scores = scorers.contains(&Some(WindowScorerKind::Likelihood));
+        let writes = match self.kind {
+            Kind::ActiveBm25 => true,
+            // The generator counts tokens, too.
+            Kind::Read => !generator || (self.samples() && !light),
+            _ => self.answers() && !generator,
+        };
+        scores || writes || self.needs_engine()
     }
 
     /// Whether it retrieves anything that can be judged.
@@ -199,19 +244,27 @@ impl Method {
         matches!(self.kind, Kind::Dense | Kind::Fused)
     }
 
-    /// The window scorer of its engine.
-    pub fn scorer(&self) -> WindowScorerKind {
-        self.settings.windows.scorer
+    /// The scorer of its windows, or of the passages that it reranks, where it has any.
+    pub fn scorer(&self) -> Option<WindowScorerKind> {
+        match self.kind {
+            Kind::Engine | Kind::Active | Kind::Bm25Rerank => Some(self.settings.windows.scorer),
+            // Its engine has no windows, and BM25 needs nothing to be opened.
+            Kind::NaiveBeam => Some(WindowScorerKind::Bm25),
+            _ => None,
+        }
     }
 
-    /// What scores its pieces for the reranker, or its chunks, where that is not the window scorer.
+    /// What scores its pieces for the reranker, or its chunks, where that is not the window scorer and has to be
+    /// opened.
     pub fn other_scorer(&self) -> Option<WindowScorerKind> {
         let kind = match self.kind {
+            // BM25 of the chunks at hand.
+            Kind::Read if self.forward.relevance == WindowScorerKind::Bm25 => return None,
             Kind::Read => self.forward.relevance,
-            _ if self.settings.rerank.method != Rerank::None => self.settings.rerank.relevance,
+            _ if self.samples() => self.settings.rerank.relevance,
             _ => return None,
         };
-        (kind != self.scorer()).then_some(kind)
+        (Some(kind) != self.scorer()).then_some(kind)
     }
 }
 
@@ -261,7 +314,7 @@ mod tests {
         let method = parse("engine:no-future-windows+windows.scorer=bm25").unwrap();
         assert_eq!(method.settings.evidence.lambda, 0.0);
         assert_eq!(method.settings.evidence.scope, Scope::Document);
-        assert_eq!(method.scorer(), WindowScorerKind::Bm25);
+        assert_eq!(method.scorer(), Some(WindowScorerKind::Bm25));
         for wrong in [
             "",
             "engin",
@@ -279,6 +332,46 @@ mod tests {
         assert!(parse("engine:").is_ok());
         let message = parse("what").unwrap_err().to_string();
         assert!(message.contains("bm25-rerank"), "{message}");
+    }
+
+    #[test]
+    fn what_a_method_needs() {
+        let parse = |name| Method::parse(name, &Settings::default()).unwrap();
+        let mut silent = Settings::default();
+        silent.answer.most_tokens = 0;
+        for name in ["closed-book", "flare", "flare-bm25"] {
+            let error = Method::parse(name, &silent).unwrap_err().to_string();
+            assert!(
+                error.contains(name) && error.contains("--no-answer"),
+                "{error}"
+            );
+        }
+        // The model alone, with another generator, with another light model, with both.
+        let models = |method: &Method| {
+            let needs = |generator, light| method.needs_model(generator, light);
+            [
+                needs(false, false),
+                needs(true, false),
+                needs(false, true),
+                needs(true, true),
+            ]
+        };
+        for (name, needs) in [
+            ("engine", [true; 4]),
+            ("naive-beam", [true; 4]),
+            ("flare-bm25", [true; 4]),
+            ("bm25", [true, false, true, false]),
+            ("closed-book", [true, false, true, false]),
+            ("read:order", [true, false, true, false]),
+            ("read:fb", [true, true, true, false]),
+            ("bm25-rerank:windows.scorer=likelihood", [true; 4]),
+        ] {
+            assert_eq!(models(&parse(name)), needs, "{name}");
+        }
+        let bm25 = Method::parse("bm25", &silent).unwrap();
+        assert_eq!((models(&bm25), bm25.scorer()), ([false; 4], None));
+        assert!(!parse("flare").takes_generator() && parse("read").takes_generator());
+        assert!(parse("engine:rerank-f").samples() && !parse("engine").samples());
     }
 
     #[test]

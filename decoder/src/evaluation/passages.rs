@@ -1,6 +1,7 @@
 //! What of a document is retrieved and judged: its text whole, and cut to a number of tokens around its best window.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use corpus_tools::store::Paragraph;
@@ -66,7 +67,8 @@ impl Retrieved {
 /// Sizes of what is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
-    /// A document of more tokens than this is retrieved as its best window of that many.
+    /// A document of more tokens than this is retrieved as the paragraphs around its best one that hold at most that
+    /// many.
     pub passage: u32,
     /// Tokens to which texts are cut so that length buys nothing; 0 cuts nothing.
     pub cut: u32,
@@ -81,26 +83,39 @@ impl Default for Sizes {
     }
 }
 
-/// Where a best window was found: the question, the document, and the window's size.
-type Wanted = (String, DocumentId, u32);
+/// A passage with the place that it was taken from, before it is cut.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Passage {
+    /// The passage as it is saved and judged.
+    pub retrieved: Retrieved,
+    document: DocumentId,
+    /// Its tokens in the document.
+    span: Range<u32>,
+}
 
-/// Makes passages of documents. Best windows are remembered, since methods retrieve the same documents.
+/// A window of a document: its tokens, and the quote.
+type Window = (Range<u32>, Citation);
+
+/// Makes passages of documents.
 pub struct Passages<'a> {
     index: &'a Index,
     tokenizer: Arc<Tokenizer>,
-    scorer: &'a dyn WindowScorer,
+    scorer: Option<&'a dyn WindowScorer>,
     sizes: Sizes,
-    best: Mutex<HashMap<Wanted, Option<Citation>>>,
+    /// The best windows of the long documents of the question at hand: a retriever that reads passages asks for those
+    /// of its result again.
+    best: Mutex<HashMap<DocumentId, Option<Window>>>,
 }
 
 impl<'a> Passages<'a> {
-    /// Passages of the documents of `index`, best windows by `scorer`.
+    /// Passages of the documents of `index`, best windows by `scorer`; none is needed where nothing is cut and no
+    /// document is longer than a passage.
     ///
     /// # Errors
     /// The tokenizer of the index cannot be read.
     pub fn new(
         index: &'a Index,
-        scorer: &'a dyn WindowScorer,
+        scorer: Option<&'a dyn WindowScorer>,
         sizes: Sizes,
     ) -> Result<Self, EvaluationError> {
         Ok(Self {
@@ -112,7 +127,19 @@ impl<'a> Passages<'a> {
         })
     }
 
-    /// The passage that retrieving `document` for `question` gives, not cut yet.
+    /// Whether a document of `index` may be longer than a passage.
+    pub fn any_long(index: &Index, sizes: Sizes) -> bool {
+        let long = |document| index.fm().document_length(document) > sizes.passage;
+        index.documents().any(long)
+    }
+
+    /// Forgets the best windows of the last question.
+    pub fn forget(&self) {
+        self.remembered().clear();
+    }
+
+    /// The passage that retrieving `document` for `question` gives, not cut yet: the document, or where that is too
+    /// long the paragraphs around its best one.
     ///
     /// # Errors
     /// The document cannot be read or its windows cannot be scored.
@@ -121,30 +148,52 @@ impl<'a> Passages<'a> {
         question: &str,
         document: DocumentId,
         score: f64,
-    ) -> Result<Retrieved, EvaluationError> {
+    ) -> Result<Passage, EvaluationError> {
         let stored = self.index.document(document)?;
-        let tokens = tokens_of(&stored.paragraphs);
-        if tokens > self.sizes.passage
-            && let [Some(window)] =
-                &self.best_windows(question, &[document], self.sizes.passage)?[..]
+        let quotable: Vec<&Paragraph> = stored
+            .paragraphs
+            .iter()
+            .filter(|paragraph| !paragraph.is_title())
+            .collect();
+        let mut held = &quotable[..];
+        let mut text = stored.text.as_ref();
+        if tokens_of(held) > self.sizes.passage
+            && let Some((span, citation)) = self.best_window(question, document)?
         {
-            return Ok(self.quoted(window.clone(), score));
+            let best = quotable.iter().position(|one| one.tokens == span);
+            let Some(best) = best else {
+                // A part of a paragraph that is too long itself.
+                return Ok(Passage {
+                    retrieved: self.quoted(citation, score),
+                    document,
+                    span,
+                });
+            };
+            held = &quotable[around(&quotable, best, self.sizes.passage)];
+            let bytes = |one: Option<&&Paragraph>| one.map_or(0..0, |one| one.bytes.clone());
+            let bytes = bytes(held.first()).start..bytes(held.last()).end;
+            text = text.get(bytes).unwrap_or_default();
         }
         let mut passages: Vec<String> = Vec::new();
-        for paragraph in stored.paragraphs.iter().filter(|one| !one.is_title()) {
+        for paragraph in held {
             let id = self.index.external_id(document, paragraph.number)?;
             if id != stored.id && passages.last().is_none_or(|last| last != id) {
                 passages.push(id.to_owned());
             }
         }
-        Ok(Retrieved {
-            id: stored.id.to_owned(),
-            passages,
-            title: stored.title.to_owned(),
-            text: stored.text.into_owned(),
-            tokens,
-            score,
-            cut: None,
+        let edge = |one: Option<&&Paragraph>| one.map_or(0..0, |one| one.tokens.clone());
+        Ok(Passage {
+            retrieved: Retrieved {
+                id: stored.id.to_owned(),
+                passages,
+                title: stored.title.to_owned(),
+                text: text.to_owned(),
+                tokens: tokens_of(held),
+                score,
+                cut: None,
+            },
+            document,
+            span: edge(held.first()).start..edge(held.last()).end,
         })
     }
 
@@ -175,99 +224,105 @@ impl<'a> Passages<'a> {
         }
     }
 
-    /// Cuts the passages of these documents to their best windows; all are scored in one batch.
+    /// Cuts the passages to their best windows; all are scored in one batch.
     ///
     /// # Errors
     /// As [`Passages::passage`].
-    pub fn cut(
-        &self,
-        question: &str,
-        documents: &[DocumentId],
-        passages: &mut [Retrieved],
-    ) -> Result<(), EvaluationError> {
+    pub fn cut(&self, question: &str, passages: &mut [Passage]) -> Result<(), EvaluationError> {
         let most = self.sizes.cut;
-        let long = |passage: &Retrieved| most > 0 && passage.tokens > most;
-        let wanted: Vec<DocumentId> = documents
+        let long = |passage: &Passage| most > 0 && passage.retrieved.tokens > most;
+        let windows = passages
             .iter()
-            .zip(passages.iter())
-            .filter(|(_, passage)| long(passage))
-            .map(|(&document, _)| document)
-            .collect();
-        let windows = self.best_windows(question, &wanted, self.sizes.cut)?;
+            .filter(|passage| long(passage))
+            .map(|passage| self.windows(question, passage.document, &passage.span, most))
+            .collect::<Result<Vec<_>, _>>()?;
+        let best = self.best_of(question, windows)?;
         let cut = passages.iter_mut().filter(|passage| long(passage));
-        for (passage, window) in cut.zip(windows) {
-            passage.cut = window.map(|window| window.quote);
+        for (passage, window) in cut.zip(best) {
+            passage.retrieved.cut = window.map(|(_, window)| window.quote);
         }
         Ok(())
     }
 
-    /// Of each document the window of at most `most` tokens that the scorer likes best; the first among
-    /// equals, `None` where nothing can be quoted.
-    fn best_windows(
+    /// The best window of a document that is longer than a passage; `None` where nothing can be quoted.
+    fn best_window(
         &self,
         question: &str,
-        documents: &[DocumentId],
-        most: u32,
-    ) -> Result<Vec<Option<Citation>>, EvaluationError> {
-        let key = |document| (question.to_owned(), document, most);
-        let mut windows: Vec<(DocumentId, Vec<Citation>)> = Vec::new();
-        for &document in documents {
-            let known = self.remembered().contains_key(&key(document));
-            if !known && windows.iter().all(|(other, _)| *other != document) {
-                windows.push((document, self.windows(question, document, most)?));
-            }
+        document: DocumentId,
+    ) -> Result<Option<Window>, EvaluationError> {
+        if let Some(known) = self.remembered().get(&document) {
+            return Ok(known.clone());
         }
-        // A document of one window needs no scorer.
-        let texts: Vec<WindowText> = windows
+        let windows = self.windows(question, document, &(0..u32::MAX), self.sizes.passage)?;
+        let best = self.best_of(question, vec![windows])?.pop().flatten();
+        self.remembered().insert(document, best.clone());
+        Ok(best)
+    }
+
+    /// Of each list of windows the one that the scorer likes best, the first among equals; all are scored in one
+    /// batch.
+    fn best_of(
+        &self,
+        question: &str,
+        lists: Vec<Vec<Window>>,
+    ) -> Result<Vec<Option<Window>>, EvaluationError> {
+        // A list of one window needs no scorer.
+        let texts: Vec<WindowText> = lists
             .iter()
-            .filter(|(_, windows)| windows.len() > 1)
-            .flat_map(|(_, windows)| windows)
-            .map(|window| WindowText {
+            .filter(|windows| windows.len() > 1)
+            .flatten()
+            .map(|(_, window)| WindowText {
                 title: window.title.clone(),
                 text: window.quote.clone(),
             })
             .collect();
-        let mut scores = if texts.is_empty() {
-            Vec::new()
-        } else {
-            self.scorer.score(question, &texts)?
+        let mut scores = match (texts.is_empty(), self.scorer) {
+            (true, _) => Vec::new(),
+            (false, Some(scorer)) => scorer.score(question, &texts)?,
+            (false, None) => {
+                return Err(EvaluationError::Lacks {
+                    name: "cut".to_owned(),
+                    what: "a window scorer",
+                });
+            }
         }
         .into_iter();
-        let mut remembered = self.remembered();
-        for (document, mut windows) in windows {
-            let best = if windows.len() > 1 {
-                let scores: Vec<f32> = scores.by_ref().take(windows.len()).collect();
-                let score = |at: usize| scores.get(at).copied().unwrap_or(f32::NEG_INFINITY);
-                (0..windows.len())
-                    .rev()
-                    .max_by(|&a, &b| score(a).total_cmp(&score(b)))
-                    .map(|at| windows.swap_remove(at))
-            } else {
-                windows.pop()
-            };
-            remembered.insert(key(document), best);
-        }
-        Ok(documents
-            .iter()
-            .map(|&document| remembered.get(&key(document)).cloned().flatten())
-            .collect())
+        let best = lists.into_iter().map(|mut windows| {
+            if windows.len() < 2 {
+                return windows.pop();
+            }
+            let scores: Vec<f32> = scores.by_ref().take(windows.len()).collect();
+            let score = |at: usize| scores.get(at).copied().unwrap_or(f32::NEG_INFINITY);
+            (0..windows.len())
+                .rev()
+                .max_by(|&a, &b| score(a).total_cmp(&score(b)))
+                .map(|at| windows.swap_remove(at))
+        });
+        Ok(best.collect())
     }
 
-    /// The windows of a document that the scorer is asked about, in text order.
+    /// The windows of at most `most` tokens inside `within` that the scorer is asked about, in text order.
     fn windows(
         &self,
         question: &str,
         document: DocumentId,
+        within: &Range<u32>,
         most: u32,
-    ) -> Result<Vec<Citation>, EvaluationError> {
+    ) -> Result<Vec<Window>, EvaluationError> {
         let stored = self.index.document(document)?;
-        let mut windows: Vec<Citation> = windows::covering(&stored.paragraphs, most)
+        let mut windows: Vec<Window> = windows::covering(&stored.paragraphs, within, most)
             .into_iter()
             // A span that holds no whole character cannot be quoted.
-            .filter_map(|span| self.index.cite(&self.tokenizer, document, span).ok())
+            .filter_map(|span| {
+                let cited = self.index.cite(&self.tokenizer, document, span.clone());
+                Some((span, cited.ok()?))
+            })
             .collect();
         if windows.len() > SCORED {
-            let texts: Vec<&str> = windows.iter().map(|window| window.quote.as_str()).collect();
+            let texts: Vec<&str> = windows
+                .iter()
+                .map(|(_, window)| window.quote.as_str())
+                .collect();
             let scores = self.index.lexical().score_texts(question, &texts)?;
             let mut order: Vec<usize> = (0..windows.len()).collect();
             order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
@@ -278,16 +333,38 @@ impl<'a> Passages<'a> {
         Ok(windows)
     }
 
-    fn remembered(&self) -> MutexGuard<'_, HashMap<Wanted, Option<Citation>>> {
+    fn remembered(&self) -> MutexGuard<'_, HashMap<DocumentId, Option<Window>>> {
         self.best.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Tokens of the paragraphs, the title left out.
-fn tokens_of(paragraphs: &[Paragraph]) -> u32 {
-    let quoted = paragraphs.iter().filter(|paragraph| !paragraph.is_title());
-    quoted
-        .map(|paragraph| paragraph.tokens.end - paragraph.tokens.start)
+/// The paragraphs of at most `most` tokens together around number `best`: by turns the next and the one before are
+/// taken in, each side until one does not fit.
+fn around(paragraphs: &[&Paragraph], best: usize, most: u32) -> Range<usize> {
+    let tokens = |at: usize| paragraphs.get(at).map(|one| one.tokens.len() as u32);
+    let mut held = best..best + 1;
+    let mut room = most.saturating_sub(tokens(best).unwrap_or(0));
+    let (mut before, mut after) = (true, true);
+    while before || after {
+        let next = tokens(held.end).filter(|&tokens| after && tokens <= room);
+        match next {
+            Some(tokens) => (held.end, room) = (held.end + 1, room - tokens),
+            None => after = false,
+        }
+        let previous = held.start.checked_sub(1).and_then(tokens);
+        match previous.filter(|&tokens| before && tokens <= room) {
+            Some(tokens) => (held.start, room) = (held.start - 1, room - tokens),
+            None => before = false,
+        }
+    }
+    held
+}
+
+/// Tokens of the paragraphs.
+fn tokens_of(paragraphs: &[&Paragraph]) -> u32 {
+    paragraphs
+        .iter()
+        .map(|paragraph| paragraph.tokens.len() as u32)
         .sum()
 }
 
@@ -296,12 +373,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn titles_are_not_counted() {
-        let paragraphs = [0..5, 6..16, 17..17, 18..42].map(|tokens| Paragraph {
-            number: u32::from(tokens.start > 0),
-            tokens,
-            bytes: 0..0,
-        });
-        assert_eq!(tokens_of(&paragraphs), 34);
+    fn a_window_grows_on_both_sides_and_stays_within_its_size() {
+        let lengths = [10, 300, 0, 500, 40, 400, 30];
+        let mut start = 0;
+        let paragraphs: Vec<Paragraph> = lengths
+            .iter()
+            .enumerate()
+            .map(|(at, &length)| {
+                let tokens = start..start + length;
+                start = tokens.end + 1;
+                Paragraph {
+                    number: at as u32 + 1,
+                    tokens,
+                    bytes: 0..0,
+                }
+            })
+            .collect();
+        let paragraphs: Vec<&Paragraph> = paragraphs.iter().collect();
+        // 300 does not fit any more when its turn comes.
+        assert_eq!(around(&paragraphs, 3, 1024), 2..7);
+        assert_eq!(around(&paragraphs, 3, 500), 2..4);
+        assert_eq!(around(&paragraphs, 0, 1024), 0..5);
+        assert_eq!(around(&paragraphs, 6, 1024), 2..7);
+        for most in 1..1400 {
+            for (best, &length) in lengths.iter().enumerate() {
+                let held = around(&paragraphs, best, most);
+                assert!(held.contains(&best));
+                let tokens = tokens_of(&paragraphs[held.clone()]);
+                assert!(tokens <= most.max(length));
+                // Nothing that fits is left out on either side.
+                let fits = |at: usize| {
+                    paragraphs
+                        .get(at)
+                        .is_some_and(|one| tokens + one.tokens.len() as u32 <= most)
+                };
+                assert!(!fits(held.end) && (held.start == 0 || !fits(held.start - 1)));
+            }
+        }
     }
 }

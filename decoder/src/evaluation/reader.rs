@@ -1,13 +1,18 @@
 //! Retrieve-then-read: an answer written from passages, or from nothing, with the prompt of the engine's own answer
 //! stage, so that methods differ in what they read and in nothing else.
 
+use std::time::Duration;
+
 use models::ModelError;
 use models::chat::Message;
 use models::language_model::LanguageModel;
+use models::sampling::Sampling;
 
 use super::EvaluationError;
 use super::passages::Retrieved;
 use crate::engine::EngineError;
+use crate::finish::{self, Answered};
+use crate::generator::{Generator, GeneratorError, Request};
 use crate::prompt;
 use crate::session::{Cost, ModelSource, Session};
 use crate::settings::{AnswerPrompt, AnswerSettings};
@@ -41,6 +46,55 @@ pub fn read(
     let answer =
         stages::write_answer(&mut session, model.tokenizer(), close, settings.most_tokens)?;
     Ok((answer, session.cost()))
+}
+
+/// As [`read`], by another generator than the model, with the prompt of the engine's own answers by another generator;
+/// from no passage, it answers by itself.
+///
+/// # Errors
+/// The generator fails, or not even the question fits.
+pub fn ask(
+    generator: &dyn Generator,
+    question: &str,
+    passages: &[Retrieved],
+    settings: &AnswerSettings,
+) -> Result<(String, Cost), EvaluationError> {
+    let mut shown: Vec<(usize, &str, &str)> = passages
+        .iter()
+        .take(settings.evidence)
+        .zip(1..)
+        .map(|(passage, number)| (number, passage.title.as_str(), passage.text.as_str()))
+        .collect();
+    loop {
+        let most = settings.most_tokens;
+        let written = match shown.is_empty() {
+            true => closed_book(generator, question, most),
+            false => finish::cite_passages(generator, question, &shown, most),
+        };
+        match written {
+            Err(GeneratorError::WindowFull { .. }) if !shown.is_empty() => _ = shown.pop(),
+            written => {
+                let Answered { cited, cost, .. } = written.map_err(EngineError::Generator)?;
+                return Ok((cited.text, cost));
+            }
+        }
+    }
+}
+
+fn closed_book(
+    generator: &dyn Generator,
+    question: &str,
+    most_tokens: usize,
+) -> Result<Answered, GeneratorError> {
+    let request = Request {
+        messages: &[Message::new("user", prompt::bare_request(question))],
+        most_tokens,
+        sampling: Sampling::greedy(),
+        samples: 1,
+    };
+    let mut output = generator.generate(&request, &mut |_| {})?;
+    let text = output.written.pop().map_or(String::new(), |w| w.text);
+    Ok(Answered::plain(text, output.cost, Duration::ZERO))
 }
 
 fn request(

@@ -21,8 +21,8 @@ const FUSION_K: f64 = 60.0;
 pub struct Retrievers<'a> {
     /// The index.
     pub index: &'a Index,
-    /// Scores passages for `bm25-rerank`.
-    pub scorer: &'a dyn WindowScorer,
+    /// Scores passages for `bm25-rerank`, where that is asked for.
+    pub scorer: Option<&'a dyn WindowScorer>,
     /// Makes the passages that are scored.
     pub passages: &'a Passages<'a>,
     /// The embeddings of all documents, where a method needs them.
@@ -44,18 +44,22 @@ impl Retrievers<'_> {
             Kind::Bm25 => self.lexical(question, k),
             Kind::Dense => self.dense(question, k),
             Kind::Bm25Rerank => {
+                let scorer = self.scorer.ok_or_else(|| EvaluationError::Lacks {
+                    name: "bm25-rerank".to_owned(),
+                    what: "a window scorer",
+                })?;
                 let mut ranked = self.lexical(question, RERANKED)?;
                 let texts = ranked
                     .iter()
                     .map(|&(document, score)| {
                         let passage = self.passages.passage(question, document, score)?;
                         Ok(WindowText {
-                            title: passage.title,
-                            text: passage.text,
+                            title: passage.retrieved.title,
+                            text: passage.retrieved.text,
                         })
                     })
                     .collect::<Result<Vec<_>, EvaluationError>>()?;
-                let scores = self.scorer.score(question, &texts)?;
+                let scores = scorer.score(question, &texts)?;
                 for (entry, score) in ranked.iter_mut().zip(scores) {
                     entry.1 = f64::from(score);
                 }

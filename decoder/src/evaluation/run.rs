@@ -17,7 +17,7 @@ use crate::active::{self, Active, EngineRetriever, PassageRetriever};
 use crate::chunks::LongDocument;
 use crate::engine::Engine;
 use crate::forward_backward::Reader;
-use crate::generator::LocalGenerator;
+use crate::generator::{Generator, LocalGenerator};
 use crate::scorer::{TextBm25Scorer, WindowScorer};
 use crate::session::Cost;
 use crate::settings::WindowScorerKind;
@@ -61,8 +61,14 @@ pub struct Evaluation<'a> {
     pub model: Option<&'a LanguageModel>,
     /// Engines over the two, as the methods need them.
     pub engines: &'a [EngineFor<'a>],
-    /// The scorers by kind; the first is that of passages of long documents and of the cut.
+    /// Who writes the answers, where it is not the model.
+    pub generator: Option<&'a dyn Generator>,
+    /// Who samples outputs, where it is not the model.
+    pub light: Option<&'a dyn Generator>,
+    /// The scorers that methods name, and that of passages.
     pub scorers: &'a [(WindowScorerKind, Box<dyn WindowScorer + 'a>)],
+    /// Which of them finds the best windows of passages, where any are looked for.
+    pub passage_scorer: Option<WindowScorerKind>,
     /// The embeddings of all documents, for methods that need them.
     pub dense: Option<&'a Dense<'a>>,
     /// How many documents a passage retriever retrieves.
@@ -88,7 +94,8 @@ pub struct Drawn<'a> {
 
 impl Evaluation<'_> {
     /// Runs `methods` over the drawn questions of a set, in the order of the sample. What the folder holds
-    /// is not asked again.
+    /// is not asked again. Nothing is remembered from one method to the next, so that their times do not depend on
+    /// their order.
     ///
     /// # Errors
     /// A method fails, the folder cannot be written, or the run was interrupted; what was asked stays.
@@ -99,7 +106,8 @@ impl Evaluation<'_> {
         folder: &Folder,
         progress: &dyn Fn(Progress<'_>),
     ) -> Result<(), EvaluationError> {
-        let passages = Passages::new(self.index, self.first_scorer()?, self.sizes)?;
+        let passage_scorer = self.passage_scorer.map(|kind| self.scorer(kind));
+        let passages = Passages::new(self.index, passage_scorer.transpose()?, self.sizes)?;
         let questions = sample(drawn.questions, drawn.limit, drawn.seed);
         for method in methods {
             let mut file = folder.open_traces(drawn.set, &method.name)?;
@@ -113,7 +121,9 @@ impl Evaluation<'_> {
                 done: questions.len() - left.len(),
                 questions: questions.len(),
             });
+            self.forget();
             for question in left {
+                passages.forget();
                 if (self.interrupted)() {
                     return Err(EvaluationError::Interrupted);
                 }
@@ -129,20 +139,22 @@ impl Evaluation<'_> {
         Ok(())
     }
 
-    fn first_scorer(&self) -> Result<&dyn WindowScorer, EvaluationError> {
-        let first = self.scorers.first();
-        let first = first.map(|(_, scorer)| scorer.as_ref() as &dyn WindowScorer);
-        first.ok_or_else(|| EvaluationError::Lacks {
-            name: "cut".to_owned(),
+    fn scorer(&self, kind: WindowScorerKind) -> Result<&dyn WindowScorer, EvaluationError> {
+        let found = self.scorers.iter().find(|(other, _)| *other == kind);
+        let found = found.map(|(_, scorer)| scorer.as_ref() as &dyn WindowScorer);
+        found.ok_or_else(|| EvaluationError::Lacks {
+            name: format!("{kind:?}"),
             what: "a window scorer",
         })
     }
 
-    fn scorer(&self, kind: WindowScorerKind) -> Result<&dyn WindowScorer, EvaluationError> {
-        let found = self.scorers.iter().find(|(other, _)| *other == kind);
-        match found {
-            Some((_, scorer)) => Ok(scorer.as_ref()),
-            None => self.first_scorer(),
+    /// Makes scorers and generators forget what they keep to be faster the next time.
+    fn forget(&self) {
+        for (_, scorer) in self.scorers {
+            scorer.forget();
+        }
+        for generator in [self.generator, self.light].into_iter().flatten() {
+            generator.forget();
         }
     }
 
@@ -165,7 +177,7 @@ impl Evaluation<'_> {
         let found = self
             .engines
             .iter()
-            .find(|one| (one.scorer, one.other) == wanted);
+            .find(|one| (Some(one.scorer), one.other) == wanted);
         let found = found.ok_or_else(|| lacks(method, "a language model"))?;
         Ok(&found.engine)
     }
@@ -187,11 +199,10 @@ impl Evaluation<'_> {
             _ => engine.ask(text, &method.settings)?,
         };
         let milliseconds = began.elapsed().as_secs_f64() * 1e3;
-        let asked = method.settings.answer.most_tokens > 0;
         Ok(Trace {
             detail: detail(&answer.trace),
             retrieved: evidence(passages, answer.evidence),
-            answer: asked.then_some(answer.answer),
+            answer: method.answers().then_some(answer.answer),
             cost: answer.trace.cost,
             ..empty(question, milliseconds)
         })
@@ -240,24 +251,26 @@ impl Evaluation<'_> {
         method: &Method,
         passages: &Passages<'_>,
     ) -> Result<Trace, EvaluationError> {
-        let generator = LocalGenerator::new(self.model(method)?, self.interrupted);
+        let own = self
+            .model
+            .map(|model| LocalGenerator::new(model, self.interrupted));
+        let own = own.as_ref().map(|own| own as &dyn Generator);
+        let generator = self.generator.or(own);
+        let generator = generator.ok_or_else(|| lacks(method, "a language model"))?;
+        // Where nothing is sampled no model may be open; the light model then writes nothing.
+        let light = self.light.or(own).unwrap_or(generator);
         let documents = self.own_documents(question)?;
         let own_terms = TextBm25Scorer::new(self.index.lexical().analyser());
         let kind = method.forward.relevance;
         let relevance: &dyn WindowScorer = match kind {
             // The other texts of the index say nothing about the words of this one.
             WindowScorerKind::Bm25 => &own_terms,
-            _ => self
-                .scorers
-                .iter()
-                .find(|(other, _)| *other == kind)
-                .map(|(_, scorer)| scorer.as_ref() as &dyn WindowScorer)
-                .ok_or_else(|| lacks(method, "its scorer of chunks"))?,
+            _ => self.scorer(kind)?,
         };
         let reader = Reader {
             relevance,
-            light: &generator,
-            generator: &generator,
+            light,
+            generator,
         };
         let began = Instant::now();
         let text = &question.question;
@@ -269,7 +282,7 @@ impl Evaluation<'_> {
         let chosen = answer.passages.into_iter().map(|passage| passage.citation);
         Ok(Trace {
             retrieved: evidence(passages, chosen),
-            answer: (method.forward.answer_tokens > 0).then_some(answer.answer),
+            answer: method.answers().then_some(answer.answer),
             cost,
             detail: detail(&answer.trace),
             ..empty(question, milliseconds)
@@ -305,29 +318,36 @@ impl Evaluation<'_> {
         let began = Instant::now();
         let retrievers = Retrievers {
             index: self.index,
-            scorer: self.scorer(method.scorer())?,
+            scorer: method.scorer().map(|kind| self.scorer(kind)).transpose()?,
             passages,
             dense: self.dense,
         };
         let ranked = retrievers.rank(method.kind, text, self.depth)?;
-        let mut retrieved = ranked
+        let mut found = ranked
             .iter()
             .map(|&(document, score)| passages.passage(text, document, score))
             .collect::<Result<Vec<_>, _>>()?;
-        let (answer, cost) = if method.needs_model() {
-            let model = self.model(method)?;
-            let (answer, cost) = reader::read(model, text, &retrieved, &method.settings.answer)?;
-            (Some(answer), cost)
-        } else {
-            (None, Cost::default())
-        };
+        let (mut answer, mut cost, mut detail) = (None, Cost::default(), Value::Null);
+        if method.answers() {
+            let read: Vec<Retrieved> = found.iter().map(|one| one.retrieved.clone()).collect();
+            let settings = &method.settings.answer;
+            let written;
+            (written, cost) = match self.generator {
+                Some(generator) => {
+                    detail = serde_json::json!({"generator": generator.name()});
+                    reader::ask(generator, text, &read, settings)?
+                }
+                None => reader::read(self.model(method)?, text, &read, settings)?,
+            };
+            answer = Some(written);
+        }
         let milliseconds = began.elapsed().as_secs_f64() * 1e3;
-        let documents: Vec<_> = ranked.iter().map(|&(document, _)| document).collect();
-        passages.cut(text, &documents, &mut retrieved)?;
+        passages.cut(text, &mut found)?;
         Ok(Trace {
-            retrieved,
+            retrieved: found.into_iter().map(|one| one.retrieved).collect(),
             answer,
             cost,
+            detail,
             ..empty(question, milliseconds)
         })
     }
@@ -374,9 +394,8 @@ fn empty(question: &Question, milliseconds: f64) -> Trace {
 
 /// A question that could not be asked: nothing retrieved, nothing answered.
 fn failed(question: &Question, method: &Method, error: &EvaluationError) -> Trace {
-    let answers = method.settings.answer.most_tokens > 0;
     Trace {
-        answer: answers.then(String::new),
+        answer: method.answers().then(String::new),
         failed: Some(error.to_string()),
         ..empty(question, 0.0)
     }

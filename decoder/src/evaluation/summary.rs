@@ -11,8 +11,9 @@ use corpus_tools::runs::{dpr, kilt, trec};
 use serde::{Deserialize, Serialize};
 
 use super::EvaluationError;
-use super::folder::{Folder, MethodNote, Plan, Trace};
+use super::folder::{Folder, MethodNote, Plan, SetNote, Trace};
 use super::passages::Retrieved;
+use crate::forward_backward::citations;
 
 /// All numbers of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,7 +64,7 @@ pub struct Unjudged {
     pub failed: usize,
 }
 
-/// What a method cost a question.
+/// What a method cost a question, over those that could be asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CostSummary {
     /// Median of the time, in milliseconds.
@@ -115,34 +116,34 @@ impl Summary {
     /// none are given).
     ///
     /// # Errors
-    /// There is no evaluation in the folder, or a file of it is damaged.
+    /// There is no evaluation in the folder, a file of it is damaged, or a k is beyond the depth of the traces.
     pub fn of(folder: &Folder, top_k: &[usize]) -> Result<Self, EvaluationError> {
-        let mut plan = folder.plan()?.ok_or_else(|| {
-            let none = std::io::Error::new(
-                std::io::ErrorKind::NotFound,
-                "there is no evaluation.json: this is no folder of an evaluation",
-            );
-            EvaluationError::io(folder.path(), "read the evaluation", none)
-        })?;
+        let mut plan = folder.begun_plan()?;
+        let depth = plan.top_k.iter().copied().max().unwrap_or(0);
+        if let Some(&k) = top_k.iter().find(|&&k| k > depth) {
+            return Err(EvaluationError::Depth {
+                path: folder.path().to_owned(),
+                k,
+                depth,
+            });
+        }
         if !top_k.is_empty() {
             plan.top_k = top_k.to_vec();
         }
         let mut sets = Vec::new();
         for set in &plan.sets {
-            let mut methods = Vec::new();
-            let mut values: Vec<(String, Values)> = Vec::new();
-            for method in &plan.methods {
-                let traces = folder.read_traces(&set.name, &method.name)?;
-                if !traces.is_empty() {
-                    let (summary, judged) = summarise(method, &traces, &plan);
-                    methods.push(summary);
-                    values.push((method.name.clone(), judged));
-                }
-            }
+            let judged = judged(folder, set, &plan)?;
+            let methods = judged.iter().map(|judged| MethodSummary {
+                name: judged.name.clone(),
+                questions: judged.questions,
+                metrics: intervals(&judged.values, plan.seed),
+                unjudged: judged.unjudged,
+                cost: judged.cost,
+            });
             sets.push(SetSummary {
                 name: set.name.clone(),
-                differences: compared(&values, plan.seed),
-                methods,
+                methods: methods.collect(),
+                differences: compared(&judged, plan.seed),
             });
         }
         Ok(Self { plan, sets })
@@ -177,7 +178,54 @@ impl Summary {
     }
 }
 
-fn summarise(method: &MethodNote, traces: &[Trace], plan: &Plan) -> (MethodSummary, Values) {
+/// A method over a set, every question judged.
+pub(super) struct Judged {
+    /// The method.
+    pub name: String,
+    /// What it cost.
+    pub cost: CostSummary,
+    questions: usize,
+    unjudged: Unjudged,
+    values: Values,
+}
+
+impl Judged {
+    /// The mean of a metric, where a question can be judged by it.
+    pub fn mean(&self, metric: &str) -> Option<f64> {
+        let values = self.values.get(metric)?;
+        let sum: f64 = values.iter().map(|(_, value)| value).sum();
+        Some(sum / values.len() as f64)
+    }
+}
+
+/// The methods that were run over a set, judged, in the order of the plan.
+pub(super) fn judged(
+    folder: &Folder,
+    set: &SetNote,
+    plan: &Plan,
+) -> Result<Vec<Judged>, EvaluationError> {
+    let mut all = Vec::new();
+    for method in &plan.methods {
+        let traces = folder.read_traces(&set.name, &method.name)?;
+        if !traces.is_empty() {
+            all.push(judge(method, &traces, plan));
+        }
+    }
+    Ok(all)
+}
+
+fn intervals(values: &Values, seed: u64) -> BTreeMap<String, Interval> {
+    let interval = |values: &[(String, f64)]| {
+        let values: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
+        bootstrap::mean(&values, seed)
+    };
+    values
+        .iter()
+        .filter_map(|(metric, values)| Some((metric.clone(), interval(values)?)))
+        .collect()
+}
+
+fn judge(method: &MethodNote, traces: &[Trace], plan: &Plan) -> Judged {
     let mut values = Values::new();
     let mut unjudged = Unjudged::default();
     for trace in traces {
@@ -232,32 +280,30 @@ fn summarise(method: &MethodNote, traces: &[Trace], plan: &Plan) -> (MethodSumma
             .filter(|_| !question.answers.is_empty())
         {
             let gold = &question.answers;
+            // Numbers of passages are no part of what was asked for.
+            let answer = &citations::without(answer);
             add("em".into(), Some(exact_match(answer, gold)));
             add("f1".into(), Some(f1(answer, gold)));
             add("accuracy".into(), Some(accuracy(answer, gold)));
             add("rouge_l".into(), Some(rouge_l(answer, gold)));
         }
     }
-    let metrics = values
-        .iter()
-        .filter_map(|(metric, values)| {
-            let values: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
-            Some((metric.clone(), bootstrap::mean(&values, plan.seed)?))
-        })
-        .collect();
-    let summary = MethodSummary {
+    Judged {
         name: method.name.clone(),
         questions: traces.len(),
-        metrics,
         unjudged,
         cost: cost(traces),
-    };
-    (summary, values)
+        values,
+    }
 }
 
+/// What the questions cost that could be asked.
 fn cost(traces: &[Trace]) -> CostSummary {
+    let asked = traces.iter().filter(|trace| trace.failed.is_none());
+    let traces: Vec<&Trace> = asked.collect();
     let count = traces.len().max(1) as f64;
-    let mean = |value: &dyn Fn(&Trace) -> f64| traces.iter().map(value).sum::<f64>() / count;
+    let mean =
+        |value: &dyn Fn(&Trace) -> f64| traces.iter().copied().map(value).sum::<f64>() / count;
     let mut times: Vec<f64> = traces.iter().map(|trace| trace.milliseconds).collect();
     times.sort_by(f64::total_cmp);
     // Nearest rank: the smallest time that is not below the share of all.
@@ -283,12 +329,12 @@ fn cost(traces: &[Trace]) -> CostSummary {
     }
 }
 
-fn compared(values: &[(String, Values)], seed: u64) -> Vec<Compared> {
+fn compared(judged: &[Judged], seed: u64) -> Vec<Compared> {
     let mut all = Vec::new();
-    for (at, (a, first)) in values.iter().enumerate() {
-        for (b, second) in &values[at + 1..] {
-            for (metric, list) in first {
-                let Some(others) = second.get(metric) else {
+    for (at, a) in judged.iter().enumerate() {
+        for b in &judged[at + 1..] {
+            for (metric, list) in &a.values {
+                let Some(others) = b.values.get(metric) else {
                     continue;
                 };
                 let others: HashMap<&str, f64> = others
@@ -302,8 +348,8 @@ fn compared(values: &[(String, Values)], seed: u64) -> Vec<Compared> {
                 all.extend(
                     bootstrap::difference(&pairs, seed).map(|difference| Compared {
                         metric: metric.clone(),
-                        a: a.clone(),
-                        b: b.clone(),
+                        a: a.name.clone(),
+                        b: b.name.clone(),
                         difference,
                     }),
                 );

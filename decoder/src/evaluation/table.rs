@@ -30,16 +30,12 @@ impl Summary {
         let plan = &self.plan;
         let _ = writeln!(
             text,
-            "Index {}: {} documents, {} tokens, {:.1} MB. Seed {}, {}.{}",
+            "Index {}: {} documents, {} tokens, {:.1} MB. Seed {}.{}",
             plan.index.path,
             plan.index.documents,
             plan.index.tokens,
             plan.index.bytes as f64 / 1e6,
             plan.seed,
-            plan.limit
-                .map_or("all questions".to_owned(), |limit| format!(
-                    "{limit} questions a set"
-                )),
             match plan.sizes.cut {
                 0 => String::new(),
                 most => format!(" Where it says cut, texts are cut to {most} tokens."),
@@ -75,21 +71,27 @@ impl Summary {
         }
         if let Some(first) = set.methods.first() {
             let left = &first.unjudged;
+            let asked = set.methods.iter().map(|method| method.questions);
+            let (least, most) = asked.fold((usize::MAX, 0), |(least, most), asked| {
+                (least.min(asked), most.max(asked))
+            });
+            let asked = match least == most {
+                true => most.to_string(),
+                false => format!("{least} to {most}, by method,"),
+            };
+            let of = self.plan.sets.iter().find(|note| note.name == set.name);
+            let of = of.map_or(most, |note| note.questions);
             let _ = writeln!(
                 text,
-                "{} questions; {} answered by yes or no (not judged by text), {} without a gold answer, {} without a gold document.",
-                first.questions, left.yes_no, left.no_answer, left.no_gold
+                "{asked} of {of} questions; {}{} answered by yes or no (not judged by text), {} without a gold answer, {} without a gold document.",
+                match least == most {
+                    true => String::new(),
+                    false => format!("of the {} of {}: ", first.questions, first.name),
+                },
+                left.yes_no,
+                left.no_answer,
+                left.no_gold
             );
-            if set
-                .methods
-                .iter()
-                .any(|other| other.questions != first.questions)
-            {
-                let _ = writeln!(
-                    text,
-                    "The methods were not asked the same number of questions."
-                );
-            }
             text.push('\n');
         }
         for method in set
@@ -99,7 +101,7 @@ impl Summary {
         {
             let _ = writeln!(
                 text,
-                "{}: {} questions could not be asked and count as misses.\n",
+                "{}: {} questions could not be asked; they count as misses, and not in what it cost.\n",
                 method.name, method.unjudged.failed
             );
         }

@@ -64,6 +64,11 @@ pub fn resolve(answer: &str, exists: impl Fn(usize) -> bool) -> Cited {
     cited
 }
 
+/// The answer without its citations, as it is compared with other answers.
+pub fn without(answer: &str) -> String {
+    resolve(answer, |_| false).text
+}
+
 /// The numbers of the citation that `bracket`, which begins with `[`, begins with, and what stands between the
 /// brackets; `None` if that is anything but numbers.
 pub(super) fn numbers(bracket: &str) -> Option<(Vec<String>, &str)> {

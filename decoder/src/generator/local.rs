@@ -131,6 +131,10 @@ impl Branching {
 }
 
 impl Generator for LocalGenerator<'_> {
+    fn forget(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     fn name(&self) -> &str {
         self.model.name()
     }

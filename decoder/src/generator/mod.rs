@@ -115,6 +115,9 @@ pub trait Generator: Send + Sync {
         messages: &[Message],
         labels: &[&str],
     ) -> Result<(Option<usize>, Output), GeneratorError>;
+
+    /// Forgets what it keeps to be faster the next time; texts do not depend on it. For whoever measures time.
+    fn forget(&self) {}
 }
 
 impl<G: Generator + ?Sized> Generator for &G {
@@ -144,6 +147,10 @@ impl<G: Generator + ?Sized> Generator for &G {
         labels: &[&str],
     ) -> Result<(Option<usize>, Output), GeneratorError> {
         (**self).choose(messages, labels)
+    }
+
+    fn forget(&self) {
+        (**self).forget();
     }
 }
 

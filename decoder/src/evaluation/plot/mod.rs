@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use super::EvaluationError;
 use super::folder::Folder;
-use super::summary::{MethodSummary, SetSummary, Summary};
+use super::summary::{Judged, judged};
 use drawing::{Anchor, Drawing};
 
 /// What a chart shows.
@@ -52,38 +52,37 @@ pub struct Series {
 /// # Errors
 /// There is no evaluation in the folder, or it cannot be written.
 pub fn write(folder: &Folder) -> Result<Vec<PathBuf>, EvaluationError> {
-    let depth = folder
-        .plan()?
-        .and_then(|plan| plan.top_k.iter().copied().max())
-        .unwrap_or(1);
-    let every: Vec<usize> = (1..=depth).collect();
-    let summary = Summary::of(folder, &every)?;
+    let mut plan = folder.begun_plan()?;
+    let depth = plan.top_k.iter().copied().max().unwrap_or(1);
+    plan.top_k = (1..=depth).collect();
     let dir = folder.path().join("plots");
     std::fs::create_dir_all(&dir)
         .map_err(|source| EvaluationError::io(&dir, "create the folder", source))?;
     let mut written = Vec::new();
-    for chart in summary.sets.iter().flat_map(|set| charts(set, depth)) {
-        let drawing = layout(&chart);
-        for (ending, bytes) in [
-            ("svg", svg::write(&drawing).into_bytes()),
-            ("png", png::write(&drawing)),
-        ] {
-            let name = format!("plots/{}.{ending}", chart.name);
-            folder.write(&name, &bytes)?;
-            written.push(folder.path().join(name));
+    for set in &plan.sets {
+        for chart in charts(&set.name, &judged(folder, set, &plan)?, depth) {
+            let drawing = layout(&chart);
+            for (ending, bytes) in [
+                ("svg", svg::write(&drawing).into_bytes()),
+                ("png", png::write(&drawing)),
+            ] {
+                let name = format!("plots/{}.{ending}", chart.name);
+                folder.write(&name, &bytes)?;
+                written.push(folder.path().join(name));
+            }
         }
     }
     Ok(written)
 }
 
 /// The charts of a set; one without points is left out.
-pub fn charts(set: &SetSummary, depth: usize) -> Vec<Chart> {
+fn charts(name: &str, methods: &[Judged], depth: usize) -> Vec<Chart> {
     let axis = |label: &str, logarithmic| Axis {
         label: label.to_owned(),
         logarithmic,
     };
-    let series = |points: &dyn Fn(&MethodSummary) -> Vec<(f64, f64)>| -> Vec<Series> {
-        set.methods
+    let series = |points: &dyn Fn(&Judged) -> Vec<(f64, f64)>| -> Vec<Series> {
+        methods
             .iter()
             .map(|method| Series {
                 name: method.name.clone(),
@@ -92,14 +91,10 @@ pub fn charts(set: &SetSummary, depth: usize) -> Vec<Chart> {
             .filter(|series| !series.points.is_empty())
             .collect()
     };
-    let mean = |method: &MethodSummary, metric: &str| {
-        method.metrics.get(metric).map(|interval| interval.mean)
-    };
     // Sets without answers are judged by their labels.
     let judged = |metric: &str| {
         let metric = format!("{metric}@{depth}");
-        let has = |method: &MethodSummary| method.metrics.contains_key(&metric);
-        set.methods.iter().any(has)
+        methods.iter().any(|method| method.mean(&metric).is_some())
     };
     let metric = if judged("has_answer") {
         "has_answer"
@@ -108,21 +103,20 @@ pub fn charts(set: &SetSummary, depth: usize) -> Vec<Chart> {
     };
     let at_latency = |metric: String| {
         series(&|method| {
-            let found = mean(method, &metric);
+            let found = method.mean(&metric);
             found
                 .map(|found| (method.cost.p50_ms.max(0.1), found))
                 .into_iter()
                 .collect()
         })
     };
-    let by_rank = |x: &dyn Fn(&MethodSummary, usize) -> f64| {
+    let by_rank = |x: &dyn Fn(&Judged, usize) -> f64| {
         series(&|method| {
             (1..=depth)
-                .filter_map(|k| Some((x(method, k), mean(method, &format!("{metric}@{k}"))?)))
+                .filter_map(|k| Some((x(method, k), method.mean(&format!("{metric}@{k}"))?)))
                 .collect()
         })
     };
-    let name = &set.name;
     let chart = |kind: &str, title: String, x: Axis, y: Axis, series: Vec<Series>| Chart {
         name: format!("{name}.{kind}"),
         title,
