@@ -12,7 +12,7 @@ mod terminal;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// How a command ended that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,15 @@ enum Command {
     /// List, fetch, verify or locate the models that have a short name
     #[command(subcommand)]
     Models(commands::models::Command),
+    /// Print the completions of these commands for a shell
+    Completions(commands::completions::Arguments),
+    /// Print the manual page of a command, or write those of all
+    Man(commands::man::Arguments),
+}
+
+/// The definition of the command line: help, completions and manual pages come from it.
+pub fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// What the last panic said. Some are expected and caught: a library that reads a damaged file may panic,
@@ -89,6 +98,8 @@ fn run() -> ExitCode {
         Command::Eval(arguments) => commands::eval::run(*arguments),
         Command::Read(arguments) => commands::read::run(arguments),
         Command::Models(command) => commands::models::run(command),
+        Command::Completions(arguments) => commands::completions::run(&arguments),
+        Command::Man(arguments) => commands::man::run(&arguments),
     };
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
@@ -101,6 +112,35 @@ fn run() -> ExitCode {
             } else {
                 2
             })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Commands without another below them, with their whole names.
+    fn leaves(command: &clap::Command, name: &str, found: &mut Vec<(String, bool)>) {
+        let json = command.get_arguments().any(|flag| flag.get_id() == "json");
+        // `eval` does something without a command below it.
+        if !command.is_subcommand_required_set() {
+            found.push((name.to_owned(), json));
+        }
+        for below in command.get_subcommands() {
+            let name = format!("{name} {}", below.get_name());
+            leaves(below, name.trim(), found);
+        }
+    }
+
+    #[test]
+    fn the_definitions_hold_together_and_what_prints_results_has_json() {
+        super::command().debug_assert();
+        let mut found = Vec::new();
+        leaves(&super::command(), "", &mut found);
+        assert!(found.len() > 15, "{found:?}");
+        for (name, json) in found {
+            // JSON Lines, a script for a shell, pages for man.
+            let others = ["index export", "completions", "man"];
+            assert_eq!(json, !others.contains(&name.as_str()), "{name}");
         }
     }
 }

@@ -8,7 +8,7 @@ use corpus_tools::build::{BuildOptions, BuildReport, build};
 use corpus_tools::maintain::{self, ExportError, MergeOptions};
 use corpus_tools::reader::{GroupBy, Input};
 use corpus_tools::store::Stored;
-use corpus_tools::{Index, IndexError};
+use corpus_tools::{Index, IndexError, VerifyReport};
 use fmindex::Profile;
 use models::tokenizer::Tokenizer;
 
@@ -40,6 +40,9 @@ pub enum Command {
         /// The index
         #[arg(long, value_name = "DIR")]
         index: PathBuf,
+        /// Print the report as one JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Say what an index holds and how large its parts are
     Stat {
@@ -52,19 +55,13 @@ pub enum Command {
     },
 }
 
-/// Arguments of `verbatim index build`.
+/// What a command reads into an index, and how.
 #[derive(Debug, clap::Args)]
-pub struct BuildArguments {
+pub struct Reading {
     /// Corpora: JSON Lines {"id","title","text"}, MediaWiki dumps, tables of id, title and text, Parquet,
     /// plain, gzip, Zstandard or bzip2, all told by content; folders of .txt, .md and .html; `-` for standard input
     #[arg(required = true, value_name = "CORPUS")]
     corpora: Vec<PathBuf>,
-    /// Model whose tokenizer the index is for: a short name, a local file or folder, or hf:ORG/REPOSITORY
-    #[arg(long)]
-    model: String,
-    /// Folder of the index; it must not exist yet, or be empty
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
     #[command(flatten)]
     resources: Resources,
     /// End at the first bad record instead of leaving it out
@@ -73,6 +70,35 @@ pub struct BuildArguments {
     /// Make one document of the passages with the same title; each paragraph keeps its passage's id
     #[arg(long, value_name = "FIELD")]
     group_by: Option<GroupField>,
+    /// Print the report as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Reading {
+    /// The options of a build that writes to `out`.
+    fn options<'t>(&self, out: &Path, tokenizer: &'t Tokenizer) -> BuildOptions<'t> {
+        let inputs = self.corpora.iter().map(Input::named);
+        let mut options = BuildOptions::new(inputs, out, tokenizer);
+        options.memory = self.resources.memory;
+        options.jobs = self.resources.jobs;
+        options.strict = self.strict;
+        options.read.group_by = self.group_by.map(GroupBy::from);
+        options
+    }
+}
+
+/// Arguments of `verbatim index build`.
+#[derive(Debug, clap::Args)]
+pub struct BuildArguments {
+    #[command(flatten)]
+    reading: Reading,
+    /// Model whose tokenizer the index is for: a short name, a local file or folder, or hf:ORG/REPOSITORY
+    #[arg(long)]
+    model: String,
+    /// Folder of the index; it must not exist yet, or be empty
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
     /// Sampling: small, or fast for a larger index that locates faster
     #[arg(long, default_value_t = Profile::default())]
     profile: Profile,
@@ -82,9 +108,6 @@ pub struct BuildArguments {
     /// Fetch nothing; fail where something is missing
     #[arg(long)]
     offline: bool,
-    /// Print the report as one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// What work on an index may take.
@@ -105,20 +128,8 @@ pub struct AddArguments {
     /// The index
     #[arg(long, value_name = "DIR")]
     index: PathBuf,
-    /// Corpora, as for `index build`
-    #[arg(required = true, value_name = "CORPUS")]
-    corpora: Vec<PathBuf>,
     #[command(flatten)]
-    resources: Resources,
-    /// End at the first bad record instead of leaving it out
-    #[arg(long)]
-    strict: bool,
-    /// Make one document of the passages with the same title; each paragraph keeps its passage's id
-    #[arg(long, value_name = "FIELD")]
-    group_by: Option<GroupField>,
-    /// Print the report as one JSON object
-    #[arg(long)]
-    json: bool,
+    reading: Reading,
 }
 
 /// Arguments of `verbatim index delete`.
@@ -200,16 +211,12 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Build(arguments) => {
             let tokenizer =
                 Tokenizer::open(models_at::locate(&arguments.model, arguments.offline)?)?;
-            let inputs = arguments.corpora.iter().map(Input::named);
-            let mut options = BuildOptions::new(inputs, &arguments.out, &tokenizer);
-            options.memory = arguments.resources.memory;
-            options.jobs = arguments.resources.jobs;
-            options.strict = arguments.strict;
+            let reading = &arguments.reading;
+            let mut options = reading.options(&arguments.out, &tokenizer);
             options.profile = arguments.profile;
             options.store = arguments.store;
-            options.read.group_by = arguments.group_by.map(GroupBy::from);
             let report = build_and_report(&options)?;
-            if arguments.json {
+            if reading.json {
                 terminal::print_json(&report)?;
             }
             Ok(Outcome::Done)
@@ -218,7 +225,7 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Delete(arguments) => delete(arguments),
         Command::Merge(arguments) => merge(arguments),
         Command::Export { index, out } => export(&index, &out),
-        Command::Verify { index } => verify(&index),
+        Command::Verify { index, json } => verify(&index, json),
         Command::Stat { index, json } => stat(&index, json),
     }
 }
@@ -276,19 +283,14 @@ fn stages(stages: &[corpus_tools::build::Stage]) -> String {
 
 fn add(arguments: AddArguments) -> anyhow::Result<Outcome> {
     let tokenizer = Index::open(&arguments.index)?.tokenizer()?;
-    let inputs = arguments.corpora.iter().map(Input::named);
-    let mut options = BuildOptions::new(inputs, &arguments.index, &tokenizer);
-    options.memory = arguments.resources.memory;
-    options.jobs = arguments.resources.jobs;
-    options.strict = arguments.strict;
-    options.read.group_by = arguments.group_by.map(GroupBy::from);
+    let options = arguments.reading.options(&arguments.index, &tokenizer);
     let progress = Shown::default();
     let report = maintain::add(&options, &progress);
     progress.clear();
     let report = report?;
     terminal::say(&format!("added to {}", options.out.display()));
     say_report(&report);
-    if arguments.json {
+    if arguments.reading.json {
         terminal::print_json(&report)?;
     }
     Ok(Outcome::Done)
@@ -420,11 +422,31 @@ fn export_to(index: &Index, out: &Path, progress: &Shown) -> Result<u64, ExportE
     written
 }
 
-fn verify(folder: &Path) -> anyhow::Result<Outcome> {
+/// What `index verify --json` prints.
+#[derive(Debug, serde::Serialize)]
+struct Verified {
+    good: bool,
+    /// What was looked at, where all of it is good.
+    #[serde(flatten)]
+    report: Option<VerifyReport>,
+    /// The first thing that is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+fn verify(folder: &Path, json: bool) -> anyhow::Result<Outcome> {
     let progress = Shown::default();
     let outcome = corpus_tools::verify::verify(folder, &progress);
     progress.clear();
     match outcome {
+        Ok(report) if json => {
+            terminal::print_json(&Verified {
+                good: true,
+                report: Some(report),
+                error: None,
+            })?;
+            Ok(Outcome::Done)
+        }
         Ok(report) => {
             let folder = terminal::harmless_line(&folder.display().to_string());
             terminal::print(&format!(
@@ -436,7 +458,15 @@ fn verify(folder: &Path) -> anyhow::Result<Outcome> {
         // A missing index or an interrupt is an error; everything else is a check that failed.
         Err(error @ (IndexError::NotAnIndex { .. } | IndexError::Interrupted)) => Err(error.into()),
         Err(error) => {
-            terminal::print(&terminal::harmless_line(&error.to_string()))?;
+            let error = error.to_string();
+            match json {
+                true => terminal::print_json(&Verified {
+                    good: false,
+                    report: None,
+                    error: Some(error),
+                })?,
+                false => terminal::print(&terminal::harmless_line(&error))?,
+            }
             Ok(Outcome::NothingFound)
         }
     }

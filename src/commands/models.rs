@@ -21,16 +21,25 @@ pub enum Command {
         /// Fetch nothing; fail where something is missing
         #[arg(long)]
         offline: bool,
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
     },
     /// Read everything that was fetched and compare its checksums
     Verify {
         /// Short names; all that were fetched, if none is given
         names: Vec<String>,
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
     },
     /// Print where something that was fetched lies
     Path {
         /// Short name
         name: String,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -41,27 +50,51 @@ pub enum Command {
 pub fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::List { json } => list(json),
-        Command::Fetch { names, offline } => {
-            for name in names {
-                let fetched = models_at::fetch_known(&name, offline)?;
-                terminal::print(&fetched.folder.display().to_string())?;
-            }
-            Ok(Outcome::Done)
-        }
-        Command::Verify { names } => verify(names),
-        Command::Path { name } => match fetch::path(&name, &default_cache()?) {
-            Some(path) => {
-                terminal::print(&path.display().to_string())?;
-                Ok(Outcome::Done)
-            }
-            None => {
-                terminal::say(&format!(
-                    "{name} was not fetched yet; verbatim models fetch {name} does it"
-                ));
-                Ok(Outcome::NothingFound)
-            }
-        },
+        Command::Fetch {
+            names,
+            offline,
+            json,
+        } => fetch_all(&names, offline, json),
+        Command::Verify { names, json } => verify(names, json),
+        Command::Path { name, json } => path(&name, json),
     }
+}
+
+fn fetch_all(names: &[String], offline: bool, json: bool) -> anyhow::Result<Outcome> {
+    let mut rows = Vec::new();
+    for name in names {
+        let fetched = models_at::fetch_known(name, offline)?;
+        if json {
+            rows.push(serde_json::json!({
+                "name": name,
+                "folder": fetched.folder,
+                "path": fetched.path,
+                "downloaded": fetched.downloaded,
+            }));
+        } else {
+            terminal::print(&fetched.folder.display().to_string())?;
+        }
+    }
+    if json {
+        terminal::print_json(&rows)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn path(name: &str, json: bool) -> anyhow::Result<Outcome> {
+    let path = fetch::path(name, &default_cache()?);
+    if json {
+        terminal::print_json(&serde_json::json!({"name": name, "path": path}))?;
+    } else if let Some(path) = &path {
+        terminal::print(&path.display().to_string())?;
+    }
+    if path.is_none() {
+        terminal::say(&format!(
+            "{name} was not fetched yet; verbatim models fetch {name} does it"
+        ));
+        return Ok(Outcome::NothingFound);
+    }
+    Ok(Outcome::Done)
 }
 
 fn list(json: bool) -> anyhow::Result<Outcome> {
@@ -98,7 +131,7 @@ fn list(json: bool) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn verify(names: Vec<String>) -> anyhow::Result<Outcome> {
+fn verify(names: Vec<String>, json: bool) -> anyhow::Result<Outcome> {
     let cache = default_cache()?;
     let all = names.is_empty();
     let names = if all {
@@ -110,6 +143,7 @@ fn verify(names: Vec<String>) -> anyhow::Result<Outcome> {
         names
     };
     let mut outcome = Outcome::Done;
+    let mut rows = Vec::new();
     for name in names {
         if fetch::path(&name, &cache).is_none() {
             if !all {
@@ -118,16 +152,21 @@ fn verify(names: Vec<String>) -> anyhow::Result<Outcome> {
             }
             continue;
         }
-        match models_at::verify_known(&name) {
-            Ok(_) => terminal::print(&format!("{name}: good"))?,
-            Err(error) => {
-                terminal::print(&format!(
-                    "{name}: {}",
-                    terminal::harmless_line(&error.to_string())
-                ))?;
-                outcome = Outcome::NothingFound;
-            }
+        let error = models_at::verify_known(&name).err();
+        let error = error.map(|error| error.to_string());
+        if error.is_some() {
+            outcome = Outcome::NothingFound;
         }
+        if json {
+            let good = error.is_none();
+            rows.push(serde_json::json!({"name": name, "good": good, "error": error}));
+        } else {
+            let found = error.as_deref().unwrap_or("good");
+            terminal::print(&format!("{name}: {}", terminal::harmless_line(found)))?;
+        }
+    }
+    if json {
+        terminal::print_json(&rows)?;
     }
     Ok(outcome)
 }
