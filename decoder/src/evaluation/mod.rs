@@ -11,6 +11,7 @@
 //! runs/             <set>.<method>.trec, <set>.qrels
 //! summary.json, summary.md
 //! plots/            <set>.<chart>.svg and .png
+//! writer.lock       held by the evaluation that writes the folder
 //! ```
 
 pub mod dense;
