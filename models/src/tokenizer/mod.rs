@@ -74,6 +74,8 @@ pub struct Tokenizer {
     words: Words,
     memories: Memories,
     normalizer: Option<NormalizerWrapper>,
+    /// Whether the normalizer leaves ASCII as it is.
+    ascii_stays: bool,
     normalizer_json: Value,
     pre_tokenizer_json: Value,
     /// Exact bytes of all ordinary tokens, one after another.
@@ -226,8 +228,10 @@ impl Tokenizer {
             .collect();
         let words = words_of(&definition, before_spaces)
             .map_err(|e| invalid(format!("its pre-tokenizer: {e}")))?;
+        let steps = normalizer_steps(&definition);
+        let ascii_stays = steps.iter().all(leaves_ascii);
         let normalizer =
-            normalizer_of(&definition).map_err(|e| invalid(format!("its normalizer: {e}")))?;
+            normalizer_of(steps).map_err(|e| invalid(format!("its normalizer: {e}")))?;
         let mut control_starts: FxHashMap<u8, Vec<usize>> = FxHashMap::default();
         let mut control_ids = FxHashMap::default();
         for (i, control) in definition.controls.iter().enumerate() {
@@ -250,6 +254,7 @@ impl Tokenizer {
             words,
             memories: Memories::default(),
             normalizer,
+            ascii_stays,
             normalizer_json: definition.normalizer,
             pre_tokenizer_json: definition.pre_tokenizer,
             bytes,
@@ -445,7 +450,10 @@ impl Tokenizer {
     }
 
     fn normalized(&self, text: &str) -> Option<String> {
-        let normalizer = self.normalizer.as_ref().filter(|_| !text.is_ascii())?;
+        let normalizer = self.normalizer.as_ref()?;
+        if self.ascii_stays && text.is_ascii() {
+            return None;
+        }
         let mut normalized = NormalizedString::from(text);
         normalizer.normalize(&mut normalized).ok()?;
         Some(normalized.get().to_owned())
@@ -520,23 +528,51 @@ fn words_of(
     >(sequence)?)))
 }
 
-/// The normalizer, without the replacement of spaces, which the vocabulary's exact bytes make superfluous.
-fn normalizer_of(definition: &Definition) -> Result<Option<NormalizerWrapper>, serde_json::Error> {
-    let step = &definition.normalizer;
-    let steps: Vec<Value> = match step.get("normalizers").and_then(Value::as_array) {
-        Some(steps) => steps.clone(),
-        None => vec![step.clone()],
-    };
-    let replaces_spaces =
-        |s: &Value| mentions(s, "Replace") && s["pattern"]["String"] == " " && s["content"] == "▁";
-    let rest: Vec<Value> = steps
-        .into_iter()
-        .filter(|s| !s.is_null() && !replaces_spaces(s))
-        .collect();
-    if rest.is_empty() {
+/// The steps of the normalizer, without the replacement of spaces, which the vocabulary's exact bytes make superfluous;
+/// what other steps do with the sign that stands for a space they do with spaces.
+fn normalizer_steps(definition: &Definition) -> Vec<Value> {
+    let mut steps = Vec::new();
+    flatten(&definition.normalizer, &mut steps);
+    if definition.start == Start::Characters {
+        steps.retain(|s| {
+            !(mentions(s, "Replace") && s["pattern"]["String"] == " " && s["content"] == "▁")
+        });
+        for step in steps.iter_mut().filter(|s| mentions(s, "Replace")) {
+            for place in ["/content", "/pattern/String", "/pattern/Regex"] {
+                if let Some(Value::String(text)) = step.pointer_mut(place) {
+                    *text = text.replace('▁', " ");
+                }
+            }
+        }
+    }
+    steps
+}
+
+/// The steps of a step, one after another.
+fn flatten(step: &Value, into: &mut Vec<Value>) {
+    match step.get("normalizers").and_then(Value::as_array) {
+        Some(steps) => steps.iter().for_each(|step| flatten(step, into)),
+        None if step.is_null() => {}
+        None => into.push(step.clone()),
+    }
+}
+
+/// Whether a step of a normalizer cannot change ASCII.
+fn leaves_ascii(step: &Value) -> bool {
+    match step.get("type").and_then(Value::as_str) {
+        Some("NFC" | "NFD" | "NFKC" | "NFKD" | "StripAccents") => true,
+        Some("Replace") => step["pattern"]["String"]
+            .as_str()
+            .is_some_and(|pattern| !pattern.is_ascii()),
+        _ => false,
+    }
+}
+
+fn normalizer_of(steps: Vec<Value>) -> Result<Option<NormalizerWrapper>, serde_json::Error> {
+    if steps.is_empty() {
         return Ok(None);
     }
-    let sequence = serde_json::json!({"type": "Sequence", "normalizers": rest});
+    let sequence = serde_json::json!({"type": "Sequence", "normalizers": steps});
     Ok(Some(serde_json::from_value(sequence)?))
 }
 

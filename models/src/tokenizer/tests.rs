@@ -251,3 +251,73 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_normalizer_that_changes_ascii_is_applied_to_it() {
+    let with = |normalizer: serde_json::Value| {
+        let mut root: serde_json::Value =
+            serde_json::from_slice(&byte_level(json!({"type": "ByteLevel"}))).unwrap();
+        root["normalizer"] = normalizer;
+        Tokenizer::from_json(&serde_json::to_vec(&root).unwrap()).unwrap()
+    };
+    let plain = byte_level_tokenizer();
+    let replace =
+        |pattern, content: &str| json!({"type": "Replace", "pattern": pattern, "content": content});
+    for (normalizer, text, expected) in [
+        (json!({"type": "Lowercase"}), " The PARIS", " the paris"),
+        (json!({"type": "Lowercase"}), " The CAFÉ", " the café"),
+        (replace(json!({"String": "``"}), "\""), " ``The", " \"The"),
+        (
+            replace(json!({"Regex": " {2,}"}), " "),
+            " the   Paris",
+            " the Paris",
+        ),
+        (
+            replace(json!({"String": "é"}), "e"),
+            " the café",
+            " the cafe",
+        ),
+        // The exact bytes of a byte-level vocabulary do not make spaces of the sign for one.
+        (replace(json!({"String": " "}), "▁"), " the", "▁the"),
+        (
+            json!({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Sequence",
+                "normalizers": [{"type": "Lowercase"}, {"type": "Prepend", "prepend": "x"}]}]}),
+            " The",
+            " the",
+        ),
+        (json!({"type": "NFC"}), " The", " The"),
+    ] {
+        let tokenizer = with(normalizer.clone());
+        let expected = plain.encode_text(expected);
+        assert_eq!(tokenizer.encode_text(text), expected, "{normalizer}");
+        assert_eq!(tokenizer.encode_texts(&[text])[0], expected, "{normalizer}");
+        let again = Tokenizer::from_json(&tokenizer.to_json().unwrap()).unwrap();
+        assert_eq!(again.encode_text(text), expected, "{normalizer}");
+    }
+    // Where the vocabulary's spaces are written as a sign, other steps work on spaces.
+    let mut root: serde_json::Value = serde_json::from_slice(&sentencepiece_like()).unwrap();
+    root["normalizer"] = json!({"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": "▁"}, replace(json!({"String": " "}), "▁"),
+        replace(json!({"Regex": "▁{2,}"}), "▁"), replace(json!({"String": "-"}), "▁")]});
+    let tokenizer = Tokenizer::from_json(&serde_json::to_vec(&root).unwrap()).unwrap();
+    assert_eq!(
+        tokenizer.decode(&tokenizer.encode_text(" ab   a-b")),
+        " ab a b"
+    );
+}
+
+#[test]
+fn long_runs_of_white_space_take_linear_time() {
+    // With a step back over each run for each of its characters these would take minutes.
+    let texts = [" ", "\n", "\t", " a", "  a", " \n"].map(|unit| unit.repeat(1_000_000));
+    let start = std::time::Instant::now();
+    for tokenizer in [sentencepiece_like(), with_runs()] {
+        let tokenizer = Tokenizer::from_json(&tokenizer).unwrap();
+        for text in &texts {
+            let mut bytes = 0;
+            tokenizer.words.each(text, |word| bytes += word.len());
+            assert_eq!(bytes, text.len());
+        }
+    }
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+}

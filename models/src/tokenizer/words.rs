@@ -259,10 +259,17 @@ fn grouped_end(text: &str, from: usize, digits: usize) -> usize {
 /// with `runs` around two spaces or more, and around line breaks and tabs.
 fn spaced_end(bytes: &[u8], from: usize, before_spaces: &[bool; 256], runs: bool) -> usize {
     let parts = |before: u8| before != b' ' && !before_spaces[usize::from(before)];
+    // Only called where a run ends the piece or is the piece, so that every byte is counted once.
     let run = |at: usize| {
+        if !runs || !matches!(bytes[at], b'\n' | b'\t' | b' ') {
+            return 0;
+        }
         let same = bytes[at..].iter().take_while(|&&b| b == bytes[at]).count();
-        let alone = matches!(bytes[at], b'\n' | b'\t') || (bytes[at] == b' ' && same > 1);
-        if runs && alone { same } else { 0 }
+        if bytes[at] == b' ' && same == 1 {
+            0
+        } else {
+            same
+        }
     };
     match run(from) {
         0 => (from + 1..bytes.len())
