@@ -64,9 +64,10 @@ impl GeneratorArguments {
             let remote = RemoteGenerator::new(model, self.remote_window);
             return Ok(Opened::Remote(Arc::new(remote)));
         }
+        arguments.device.check()?;
         let path = models_at::locate(spec, arguments.offline)?;
         let options = ModelOptions {
-            device: arguments.device.parse()?,
+            device: arguments.device,
             threads: (arguments.jobs > 0).then_some(arguments.jobs),
             ..Default::default()
         };

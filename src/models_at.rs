@@ -14,7 +14,7 @@ use decoder::settings::WindowScorerKind;
 use indicatif::ProgressBar;
 use models::encoder::{CrossEncoder, SentenceEncoder, SparseEncoder};
 use models::fetch::{self, FetchEvent, FetchOptions, Fetched, Licence, default_cache};
-use models::language_model::{LanguageModel, ModelOptions};
+use models::language_model::{Device, LanguageModel, ModelOptions};
 use models::remote::is_address;
 
 use crate::{interrupt, terminal};
@@ -41,9 +41,9 @@ pub struct ModelArguments {
     /// Model: a short name (see `models list`), a local file or folder, or hf:ORG/REPOSITORY
     #[arg(long, default_value = "smollm2")]
     pub model: String,
-    /// Device that runs the language model; this version knows cpu only
-    #[arg(long, default_value = "cpu")]
-    pub device: String,
+    /// Device that runs the language model: cpu; cuda, cuda:N or metal in builds with that feature
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    pub device: Device,
     /// Threads; 0 for all cores
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = jobs)]
     pub jobs: usize,
@@ -153,10 +153,10 @@ pub fn language_model(arguments: &ModelArguments) -> anyhow::Result<LanguageMode
             arguments.model
         );
     }
+    arguments.device.check()?;
     let path = locate(&arguments.model, arguments.offline)?;
-    let device = arguments.device.parse()?;
     let options = ModelOptions {
-        device,
+        device: arguments.device,
         threads: (arguments.jobs > 0).then_some(arguments.jobs),
         ..Default::default()
     };

@@ -98,3 +98,13 @@ pub(crate) fn file_error(
         advice,
     }
 }
+
+/// The refusal of a tensor for which the forward pass has no use.
+pub(crate) fn unknown_tensor(path: &Path, name: &str) -> ModelError {
+    file_error(
+        path,
+        format!("tensor {name}"),
+        "this model's family and metadata have no place for it, and without it every result would be wrong",
+        "choose a plain model of the Llama, Qwen2, Qwen3 or Gemma 3 family",
+    )
+}

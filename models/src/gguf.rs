@@ -3,6 +3,7 @@
 //! The container is parsed by candle, which checks declared lengths against the file's size; what is read here
 //! is checked again wherever a size leads to an allocation.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -10,9 +11,8 @@ use std::path::{Path, PathBuf};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::{Content, Value};
 
-use crate::error::{FETCH_AGAIN, ModelError, Result, file_error};
-use crate::kernels::matrix::Matrix;
-use crate::language_model::Tensors;
+use crate::error::{FETCH_AGAIN, ModelError, Result, file_error, unknown_tensor};
+use crate::language_model::{TensorBytes, Tensors};
 
 /// The only, or alphabetically first, GGUF file in a folder.
 pub(crate) fn find_in(folder: &Path) -> std::io::Result<Option<PathBuf>> {
@@ -30,18 +30,6 @@ pub(crate) struct Gguf {
     file: File,
     length: u64,
     content: Content,
-}
-
-/// Name, type and shape of one tensor as the file declares them.
-pub(crate) struct TensorBytes {
-    /// Block format of the elements.
-    pub(crate) dtype: GgmlDType,
-    /// Rows by columns; a vector has one row.
-    pub(crate) rows: usize,
-    /// Elements in a row.
-    pub(crate) columns: usize,
-    /// The blocks, row after row.
-    pub(crate) bytes: Vec<u8>,
 }
 
 impl Gguf {
@@ -255,18 +243,17 @@ impl Tensors for Gguf {
             .map_or(0, |info| info.shape.dims().first().copied().unwrap_or(0))
     }
 
-    fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Matrix> {
+    fn blocks(&self, name: &str, rows: usize, columns: usize) -> Result<TensorBytes> {
         let tensor = self.tensor(name)?;
-        let refuse = |problem: String| {
-            file_error(&self.path, format!("tensor {name}"), problem, FETCH_AGAIN)
-        };
         if (tensor.rows, tensor.columns) != (rows, columns) {
-            return Err(refuse(format!(
-                "{} × {}; expected {rows} × {columns}",
-                tensor.rows, tensor.columns
-            )));
+            let found = format!("{} × {}", tensor.rows, tensor.columns);
+            return Err(self.refuse(name, format!("{found}; expected {rows} × {columns}")));
         }
-        Matrix::from_blocks(tensor.dtype, rows, columns, &tensor.bytes).map_err(refuse)
+        Ok(tensor)
+    }
+
+    fn refuse(&self, name: &str, problem: String) -> ModelError {
+        file_error(&self.path, format!("tensor {name}"), problem, FETCH_AGAIN)
     }
 
     fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>> {
@@ -274,6 +261,18 @@ impl Tensors for Gguf {
         let mut values = vec![0.0; length];
         matrix.row(0, &mut values);
         Ok(values)
+    }
+
+    fn refuse_others(&self, known: &HashSet<String>) -> Result<()> {
+        // The frequencies are part of the architecture.
+        let others = self.content.tensor_infos.keys();
+        match others
+            .filter(|name| !known.contains(*name) && *name != "rope_freqs.weight")
+            .min()
+        {
+            None => Ok(()),
+            Some(name) => Err(unknown_tensor(&self.path, name)),
+        }
     }
 }
 

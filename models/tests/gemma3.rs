@@ -7,23 +7,27 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use models::fetch;
-use models::language_model::{LanguageModel, ModelOptions, Wanted, log_normaliser};
+use models::language_model::{Device, LanguageModel, ModelOptions, Wanted, log_normaliser};
 use serde_json::Value;
 
 /// Log-probabilities may differ by that much from llama.cpp's, which rounds more than we do.
 const TOLERANCE: f32 = 0.05;
+/// Log-probabilities may differ by that much from those of candle's tensors.
+const TENSOR_TOLERANCE: f32 = 1e-3;
+
+fn path() -> Option<PathBuf> {
+    let given = std::env::var_os("VERBATIM_TEST_GEMMA3").map(PathBuf::from);
+    let path = given.or_else(|| fetch::path("gemma3", &fetch::default_cache().ok()?));
+    if path.is_none() {
+        eprintln!("skipped: Gemma 3 is not in the cache folder");
+    }
+    path
+}
 
 fn model() -> Option<&'static LanguageModel> {
     static MODEL: OnceLock<Option<LanguageModel>> = OnceLock::new();
     MODEL
-        .get_or_init(|| {
-            let given = std::env::var_os("VERBATIM_TEST_GEMMA3").map(PathBuf::from);
-            let path = given.or_else(|| fetch::path("gemma3", &fetch::default_cache().ok()?));
-            if path.is_none() {
-                eprintln!("skipped: Gemma 3 is not in the cache folder");
-            }
-            Some(LanguageModel::open(&path?, &ModelOptions::default()).unwrap())
-        })
+        .get_or_init(|| Some(LanguageModel::open(&path()?, &ModelOptions::default()).unwrap()))
         .as_ref()
 }
 
@@ -96,4 +100,40 @@ fn probabilities_and_greedy_tokens_equal_llama_cpps() {
     }
     println!("largest difference of a log-probability: {largest}");
     assert!(largest < TOLERANCE, "{largest}");
+}
+
+#[test]
+fn tensors_choose_what_the_kernels_choose_beyond_the_window() {
+    let Some(model) = model() else { return };
+    let options = ModelOptions {
+        device: Device::Tensors,
+        ..ModelOptions::default()
+    };
+    let other = LanguageModel::open(&path().unwrap(), &options).unwrap();
+    let text = "The old bridge over the river was built in the twelfth century, and merchants brought salt. ";
+    let tokens = model.tokenizer().encode_text(&text.repeat(40));
+    assert!(tokens.len() >= 559);
+    let all = [&[2][..], &tokens[..559]].concat();
+    let (mut a, mut b) = (model.new_cache(), other.new_cache());
+    let mut largest = 0.0f32;
+    let mut from = 0;
+    for chunk in [300, 230, 1, 28, 1] {
+        let chunk = &all[from..from + chunk];
+        from += chunk.len();
+        let x = model.forward(&mut a, chunk, Wanted::Last).unwrap();
+        let y = other.forward(&mut b, chunk, Wanted::Last).unwrap();
+        let (x, y) = (x.row(0), y.row(0));
+        let (n, m) = (log_normaliser(x), log_normaliser(y));
+        let best = |row: &[f32]| {
+            (0..row.len())
+                .max_by(|&a, &b| row[a].total_cmp(&row[b]))
+                .unwrap()
+        };
+        assert!(x[best(y)] > x[best(x)] - TENSOR_TOLERANCE);
+        for (x, y) in x.iter().zip(y).filter(|(x, _)| **x - n > -8.0) {
+            largest = largest.max(((x - n) - (y - m)).abs());
+        }
+    }
+    println!("largest difference of a log-probability: {largest}");
+    assert!(largest < TENSOR_TOLERANCE, "{largest}");
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use models::chat::Message;
 use models::fetch::{self, FetchOptions};
-use models::language_model::{Branch, LanguageModel, ModelOptions, Wanted, log_normaliser};
+use models::language_model::{Branch, Device, LanguageModel, ModelOptions, Wanted, log_normaliser};
 use models::sampling::Sampling;
 use models::tokenizer::Tokenizer;
 use serde_json::Value;
@@ -18,6 +18,8 @@ use serde_json::Value;
 const TOLERANCE: f32 = 0.03;
 /// Log-probabilities may differ by that much from those of a forward pass in 64-bit floats.
 const EXACT_TOLERANCE: f32 = 2e-4;
+/// Log-probabilities may differ by that much from those of candle's tensors.
+const TENSOR_TOLERANCE: f32 = 1e-3;
 
 fn folder() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<std::path::PathBuf>> = OnceLock::new();
@@ -254,6 +256,22 @@ fn chunks_branches_and_instructions_change_nothing() {
         assert_eq!(scores[0][i], row[token as usize] - log_normaliser(row));
     }
     assert_eq!((scores[1].len(), scores[2].len()), (3, 0));
+    // A continuation that takes several passes, between others.
+    let long: Vec<u32> = prompt.iter().cycle().copied().take(75).collect();
+    let found = model
+        .score_continuations(&trunk, &[tails[1], &long, tails[0]])
+        .unwrap();
+    assert_eq!((&found[0], &found[2]), (&scores[1], &scores[0]));
+    let mut whole = trunk.fork();
+    whole.truncate(trunk.len() - 1);
+    let last = [prompt[trunk.len() - 1]];
+    let logits = model
+        .forward(&mut whole, &[&last[..], &long[..74]].concat(), Wanted::All)
+        .unwrap();
+    for (i, &token) in long.iter().enumerate() {
+        let row = logits.row(i);
+        assert_eq!(found[1][i], row[token as usize] - log_normaliser(row));
+    }
     // Plain Rust chooses the same tokens.
     let plain = ModelOptions {
         plain: true,
@@ -262,6 +280,66 @@ fn chunks_branches_and_instructions_change_nothing() {
     };
     let plain = LanguageModel::open(folder().unwrap(), &plain).unwrap();
     assert_eq!(greedy(&plain, &prompt, 8), greedy(model, &prompt, 8));
+}
+
+#[test]
+fn tensors_choose_what_the_kernels_choose() {
+    let Some(model) = model() else { return };
+    let options = ModelOptions {
+        device: Device::Tensors,
+        ..ModelOptions::default()
+    };
+    let other = LanguageModel::open(folder().unwrap(), &options).unwrap();
+    let mut largest = 0.0f32;
+    for run in fixture()["runs"].as_array().unwrap() {
+        let (prompt, expected) = (ids(&run["tokens"]), ids(&run["greedy"]));
+        let all = [&prompt[..], &expected[..6]].concat();
+        let logits = model
+            .forward(&mut model.new_cache(), &all, Wanted::All)
+            .unwrap();
+        let mut cache = other.new_cache();
+        other
+            .forward(&mut cache, &prompt[..prompt.len() - 1], Wanted::None)
+            .unwrap();
+        for (i, &token) in all[prompt.len() - 1..].iter().enumerate() {
+            let found = other.forward(&mut cache, &[token], Wanted::Last).unwrap();
+            let (row, found) = (logits.row(prompt.len() - 1 + i), found.row(0));
+            let best = |row: &[f32]| (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b]));
+            let (a, b) = (best(row).unwrap(), best(found).unwrap());
+            // The same choice, except between two that are as close as rounding.
+            assert!(row[b] > row[a] - TENSOR_TOLERANCE, "{} {i}", run["prompt"]);
+            let (n, m) = (log_normaliser(row), log_normaliser(found));
+            for (a, b) in row.iter().zip(found).filter(|(a, _)| **a - n > -10.0) {
+                largest = largest.max(((a - n) - (b - m)).abs());
+            }
+        }
+    }
+    println!("largest difference of a log-probability: {largest}");
+    assert!(largest < TENSOR_TOLERANCE, "{largest}");
+    // Longer than a batch: many runs in the cache, forked and cut back.
+    let run = &fixture()["runs"][1];
+    let text: Vec<u32> = ids(&run["tokens"]).into_iter().cycle().take(400).collect();
+    let (mut a, mut b) = (model.new_cache(), other.new_cache());
+    for (chunk, back) in [(270, 20), (40, 0), (9, 3), (1, 0), (20, 9)] {
+        let tokens = &text[a.len()..a.len() + chunk];
+        let x = model.forward(&mut a, tokens, Wanted::Last).unwrap();
+        let y = other.forward(&mut b, tokens, Wanted::Last).unwrap();
+        let (n, m) = (log_normaliser(x.row(0)), log_normaliser(y.row(0)));
+        for (x, y) in x
+            .row(0)
+            .iter()
+            .zip(y.row(0))
+            .filter(|(x, _)| **x - n > -8.0)
+        {
+            assert!(
+                ((x - n) - (y - m)).abs() < 2.0 * TENSOR_TOLERANCE,
+                "{x} {y}"
+            );
+        }
+        a.truncate(a.len() - back);
+        b = b.fork();
+        b.truncate(b.len() - back);
+    }
 }
 
 #[test]

@@ -4,9 +4,11 @@ mod architecture;
 mod cache;
 mod logits;
 mod safetensors;
+mod tensors;
 mod transformer;
 mod weights;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ pub use crate::chat::ChatTemplate;
 pub use crate::device::Device;
 pub use crate::error::ModelError;
 pub use cache::Cache;
+use cache::Shape;
 pub use logits::{Logits, Wanted, log_normaliser};
 
 use crate::error::{Result, file_error};
@@ -25,9 +28,10 @@ use crate::kernels::lanes::Instructions;
 use crate::tokenizer::Tokenizer;
 use architecture::Architecture;
 use safetensors::{Safetensors, read_json};
+use tensors::{OnDevice, TensorTransformer};
 use transformer::{Step, Transformer};
-pub(crate) use weights::Tensors;
-use weights::Weights;
+use weights::{Kernels, Weights};
+pub(crate) use weights::{TensorBytes, Tensors};
 
 /// Rows of logits that are held at a time while continuations are scored.
 const ROWS_SCORED: usize = 32;
@@ -56,11 +60,80 @@ pub struct Branch<'a> {
 
 /// A language model, ready to run. It is `Send` and `Sync`; share it behind an [`Arc`].
 pub struct LanguageModel {
-    transformer: Transformer,
+    forward: Forward,
     tokenizer: Arc<Tokenizer>,
     template: Option<ChatTemplate>,
     end_tokens: Vec<u32>,
     pool: Option<ThreadPool>,
+}
+
+/// The forward pass, by what computes it.
+enum Forward {
+    /// This crate's kernels.
+    Kernels(Transformer),
+    /// Tensors on a device.
+    Tensors(TensorTransformer),
+}
+
+impl Forward {
+    /// Reads the weights to where the model is to run.
+    fn read(
+        file: &dyn Tensors,
+        architecture: Architecture,
+        plain: bool,
+        device: Option<&candle_core::Device>,
+    ) -> Result<Self> {
+        Ok(match device {
+            Some(device) => Self::Tensors(TensorTransformer {
+                weights: Weights::read(file, &architecture, &OnDevice(device.clone()))?,
+                architecture,
+                device: device.clone(),
+            }),
+            None => Self::Kernels(Transformer {
+                weights: Weights::read(file, &architecture, &Kernels)?,
+                architecture,
+                instructions: match plain {
+                    true => Instructions::Plain,
+                    false => Instructions::detect(),
+                },
+            }),
+        })
+    }
+
+    fn architecture(&self) -> &Architecture {
+        match self {
+            Self::Kernels(model) => &model.architecture,
+            Self::Tensors(model) => &model.architecture,
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        match self {
+            Self::Kernels(model) => model.shape(),
+            Self::Tensors(model) => model.shape(),
+        }
+    }
+
+    fn logit_width(&self) -> usize {
+        match self {
+            Self::Kernels(model) => model.weights.logit_width(),
+            Self::Tensors(model) => model.weights.logit_width(),
+        }
+    }
+
+    fn size(&self) -> usize {
+        match self {
+            Self::Kernels(model) => model.weights.size(),
+            Self::Tensors(model) => model.weights.size(),
+        }
+    }
+
+    fn run(&self, caches: &mut [&mut Cache], steps: &[Step]) -> Result<Vec<f32>> {
+        match self {
+            Self::Kernels(model) => Ok(model.forward(caches, steps)),
+            Self::Tensors(model) => model.forward(caches, steps),
+        }
+    }
 }
 
 const _: () = {
@@ -72,7 +145,7 @@ const _: () = {
 impl std::fmt::Debug for LanguageModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LanguageModel")
-            .field("architecture", &self.transformer.architecture)
+            .field("architecture", self.forward.architecture())
             .finish_non_exhaustive()
     }
 }
@@ -85,7 +158,7 @@ impl LanguageModel {
     /// The file cannot be read, is damaged or cut short, or is of a family or format that is not supported; the
     /// device is not there. The message names the file, the place in it, and what to do.
     pub fn open(path: &Path, options: &ModelOptions) -> Result<Self> {
-        options.device.check()?;
+        let device = options.device.open()?;
         let read = |source| ModelError::Read {
             path: path.to_path_buf(),
             source,
@@ -96,10 +169,13 @@ impl LanguageModel {
             .transpose()
             .map_err(|e| read(std::io::Error::other(e)))?;
         let is_folder = std::fs::metadata(path).map_err(read)?.is_dir();
+        let forward = |file: &dyn Tensors, architecture| {
+            Forward::read(file, architecture, options.plain, device.as_ref())
+        };
         let load = || match is_folder {
-            true if path.join("config.json").is_file() => Parts::from_folder(path),
+            true if path.join("config.json").is_file() => Parts::from_folder(path, forward),
             true => match crate::gguf::find_in(path).map_err(read)? {
-                Some(file) => Parts::from_gguf(&file),
+                Some(file) => Parts::from_gguf(&file, forward),
                 None => Err(file_error(
                     path,
                     "folder",
@@ -107,43 +183,32 @@ impl LanguageModel {
                     "expected a .gguf file, or config.json with model.safetensors and tokenizer.json",
                 )),
             },
-            false => Parts::from_gguf(path),
+            false => Parts::from_gguf(path, forward),
         };
         let parts = match &pool {
             Some(pool) => pool.install(load),
             None => load(),
         }?;
         let Parts {
-            architecture,
-            weights,
+            forward,
             tokenizer,
             end_tokens,
             template,
         } = parts;
-        if weights.output().rows() < tokenizer.vocabulary_size() as usize {
+        if forward.logit_width() < tokenizer.vocabulary_size() as usize {
             return Err(file_error(
                 path,
                 "embedding",
                 format!(
                     "{} rows for a vocabulary of {}",
-                    weights.output().rows(),
+                    forward.logit_width(),
                     tokenizer.vocabulary_size()
                 ),
                 crate::error::FETCH_AGAIN,
             ));
         }
-        let instructions = if options.plain {
-            Instructions::Plain
-        } else {
-            Instructions::detect()
-        };
-        let transformer = Transformer {
-            architecture,
-            weights,
-            instructions,
-        };
         Ok(Self {
-            transformer,
+            forward,
             tokenizer: Arc::new(tokenizer),
             template,
             end_tokens,
@@ -168,38 +233,38 @@ impl LanguageModel {
 
     /// Tokens the context holds.
     pub fn context_length(&self) -> usize {
-        self.transformer.architecture.context
+        self.forward.architecture().context
     }
 
     /// Values in a row of logits: the vocabulary's size, or more where the model's matrix is padded. What lies
     /// beyond the tokenizer's vocabulary must always be masked.
     pub fn logit_width(&self) -> usize {
-        self.transformer.weights.output().rows()
+        self.forward.logit_width()
     }
 
     /// The model's name as its file gives it.
     pub fn name(&self) -> &str {
-        &self.transformer.architecture.name
+        &self.forward.architecture().name
     }
 
     /// Bytes of memory the weights take.
     pub fn size(&self) -> usize {
-        self.transformer.weights.size()
+        self.forward.size()
     }
 
     /// An empty cache for this model.
     pub fn new_cache(&self) -> Cache {
-        Cache::new(self.transformer.shape())
+        Cache::new(self.forward.shape())
     }
 
     /// Appends `tokens` to the cache and returns the logits of the wanted positions of this chunk.
     ///
     /// A position's logits do not depend on how the tokens before it were cut into chunks: the bits are the same,
-    /// token by token or all at once.
+    /// token by token or all at once. (On a device other than [`Device::Cpu`] they are close, but not the same bits.)
     ///
     /// # Errors
-    /// The context would overflow, a token or position is unknown, or the cache is another model's; the cache is
-    /// then as it was.
+    /// The context would overflow, a token or position is unknown, the cache is another model's, or the device failed;
+    /// the cache is then as it was.
     pub fn forward(&self, cache: &mut Cache, tokens: &[u32], wanted: Wanted<'_>) -> Result<Logits> {
         let mut logits = self.forward_branches(&mut [Branch {
             cache,
@@ -222,7 +287,7 @@ impl LanguageModel {
         let mut steps = Vec::new();
         let mut orders = Vec::with_capacity(branches.len());
         for (branch, b) in branches.iter().enumerate() {
-            if b.cache.shape() != self.transformer.shape() {
+            if b.cache.shape() != self.forward.shape() {
                 return Err(ModelError::ForeignCache);
             }
             let asked = b.cache.len() + b.tokens.len();
@@ -240,8 +305,8 @@ impl LanguageModel {
                 });
             }
             for (i, &token) in b.tokens.iter().enumerate() {
-                if token as usize >= self.transformer.weights.embedding.rows() {
-                    let vocabulary = self.transformer.weights.embedding.rows();
+                if token as usize >= width {
+                    let vocabulary = width;
                     return Err(ModelError::UnknownToken { token, vocabulary });
                 }
                 steps.push(Step {
@@ -261,10 +326,19 @@ impl LanguageModel {
             b.cache.extend(b.tokens);
         }
         let mut caches: Vec<&mut Cache> = branches.iter_mut().map(|b| &mut *b.cache).collect();
-        let mut run = || self.transformer.forward(&mut caches, &steps);
-        let values = match &self.pool {
+        let mut run = || self.forward.run(&mut caches, &steps);
+        let found = match &self.pool {
             Some(pool) => pool.install(run),
             None => run(),
+        };
+        let values = match found {
+            Ok(values) => values,
+            Err(error) => {
+                for b in branches.iter_mut() {
+                    b.cache.truncate(b.cache.len() - b.tokens.len());
+                }
+                return Err(error);
+            }
         };
         if let [(_, positions)] = orders.as_slice()
             && positions.is_sorted_by(|a, b| a < b)
@@ -319,48 +393,63 @@ impl LanguageModel {
                     .map_or(Vec::new(), |(_, before)| [&[last], before].concat())
             })
             .collect();
-        let mut scores = Vec::with_capacity(continuations.len());
-        let mut caches: Vec<Cache> = Vec::new();
-        let mut from = 0;
-        while from < inputs.len() {
-            let mut to = from + 1;
-            let mut rows = inputs[from].len();
-            while to < inputs.len() && rows + inputs[to].len() <= ROWS_SCORED {
-                rows += inputs[to].len();
-                to += 1;
+        let lengths: Vec<usize> = inputs.iter().map(Vec::len).collect();
+        let mut scores: Vec<Vec<f32>> = lengths.iter().map(|&n| Vec::with_capacity(n)).collect();
+        // Branches of the pass before: a long continuation goes on where it stopped.
+        let mut open: Vec<(usize, Cache)> = Vec::new();
+        for pass in scoring_passes(&lengths) {
+            open.retain(|(which, _)| pass.iter().any(|(other, _)| other == which));
+            for (which, _) in &pass {
+                if open.iter().all(|(other, _)| other != which) {
+                    open.push((*which, trunk.fork()));
+                }
             }
-            caches.clear();
-            caches.resize_with(to - from, || trunk.fork());
-            let mut branches: Vec<Branch<'_>> = caches
+            let mut branches: Vec<Branch<'_>> = open
                 .iter_mut()
-                .zip(&inputs[from..to])
-                .map(|(cache, tokens)| Branch {
+                .zip(&pass)
+                .map(|((which, cache), (_, range))| Branch {
                     cache,
-                    tokens,
+                    tokens: &inputs[*which][range.clone()],
                     wanted: Wanted::All,
                 })
                 .collect();
-            for (logits, continuation) in self
-                .forward_branches(&mut branches)?
-                .iter()
-                .zip(&continuations[from..to])
-            {
-                scores.push(
-                    continuation
-                        .iter()
-                        .enumerate()
-                        .map(|(i, &token)| {
-                            let row = logits.row(i);
-                            row.get(token as usize)
-                                .map_or(f32::NEG_INFINITY, |l| l - log_normaliser(row))
-                        })
-                        .collect(),
-                );
+            let found = self.forward_branches(&mut branches)?;
+            for (logits, (which, range)) in found.iter().zip(pass) {
+                let tokens = &continuations[which][range];
+                scores[which].extend(tokens.iter().enumerate().map(|(i, &token)| {
+                    let row = logits.row(i);
+                    row.get(token as usize)
+                        .map_or(f32::NEG_INFINITY, |l| l - log_normaliser(row))
+                }));
             }
-            from = to;
         }
         Ok(scores)
     }
+}
+
+/// Passes that score continuations of these lengths: which one, and which of its tokens. No pass has more than
+/// [`ROWS_SCORED`] rows of logits; the parts of a continuation come in order, in passes that follow each other.
+fn scoring_passes(lengths: &[usize]) -> Vec<Vec<(usize, Range<usize>)>> {
+    let mut passes = Vec::new();
+    let mut pass = Vec::new();
+    let mut room = ROWS_SCORED;
+    for (which, &length) in lengths.iter().enumerate() {
+        let mut from = 0;
+        while from < length {
+            let to = length.min(from + room);
+            room -= to - from;
+            pass.push((which, from..to));
+            from = to;
+            if room == 0 {
+                passes.push(std::mem::take(&mut pass));
+                room = ROWS_SCORED;
+            }
+        }
+    }
+    if !pass.is_empty() {
+        passes.push(pass);
+    }
+    passes
 }
 
 /// Control tokens that end a turn in the families supported, whatever the metadata says.
@@ -376,19 +465,21 @@ const TURN_ENDS: &[&str] = &[
 
 /// What a model's files hold.
 struct Parts {
-    architecture: Architecture,
-    weights: Weights,
+    forward: Forward,
     tokenizer: Tokenizer,
     end_tokens: Vec<u32>,
     template: Option<ChatTemplate>,
 }
 
 impl Parts {
-    fn from_gguf(path: &Path) -> Result<Self> {
+    fn from_gguf(
+        path: &Path,
+        forward: impl Fn(&dyn Tensors, Architecture) -> Result<Forward>,
+    ) -> Result<Self> {
         let gguf = Gguf::open(path)?;
         let architecture = Architecture::from_gguf(&gguf)?;
         let tokenizer = Tokenizer::from_open_gguf(&gguf)?;
-        let weights = Weights::read(&gguf, &architecture)?;
+        let forward = forward(&gguf, architecture)?;
         let id = |key: &str| {
             gguf.number(&format!("tokenizer.ggml.{key}"))
                 .ok()
@@ -413,22 +504,22 @@ impl Parts {
         };
         Ok(Self {
             end_tokens: all_ends(ends, &tokenizer),
-            architecture,
-            weights,
+            forward,
             tokenizer,
             template,
         })
     }
 
-    fn from_folder(folder: &Path) -> Result<Self> {
+    fn from_folder(
+        folder: &Path,
+        forward: impl Fn(&dyn Tensors, Architecture) -> Result<Forward>,
+    ) -> Result<Self> {
         let path = folder.join("config.json");
         let config = read_json(&path)?;
         let architecture = Architecture::from_config(&config, &path)?;
         let tokenizer = Tokenizer::open(folder)?;
-        let weights = Weights::read(
-            &Safetensors::open(folder, architecture.family)?,
-            &architecture,
-        )?;
+        let file = Safetensors::open(folder, architecture.family)?;
+        let forward = forward(&file, architecture)?;
         let optional = |name: &str| match folder.join(name) {
             path if path.is_file() => read_json(&path),
             _ => Ok(Value::Null),
@@ -436,7 +527,11 @@ impl Parts {
         let generation = optional("generation_config.json")?;
         let settings = optional("tokenizer_config.json")?;
         let mut ends = Vec::new();
-        for value in [&config["eos_token_id"], &generation["eos_token_id"]] {
+        for value in [
+            &config["eos_token_id"],
+            &config["text_config"]["eos_token_id"],
+            &generation["eos_token_id"],
+        ] {
             let several = value
                 .as_array()
                 .map_or(std::slice::from_ref(value), Vec::as_slice);
@@ -466,8 +561,7 @@ impl Parts {
             source.map(|s| ChatTemplate::lenient(&s, [text("bos_token"), text("eos_token")]));
         Ok(Self {
             end_tokens: all_ends(ends, &tokenizer),
-            architecture,
-            weights,
+            forward,
             tokenizer,
             template,
         })
@@ -485,4 +579,31 @@ fn all_ends(mut ends: Vec<u32>, tokenizer: &Tokenizer) -> Vec<u32> {
     ends.sort_unstable();
     ends.dedup();
     ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_scoring_pass_holds_more_rows_than_it_may() {
+        for lengths in [
+            vec![],
+            vec![0, 0],
+            vec![1, 2, 3],
+            vec![1000],
+            vec![5, 0, 70, 31, 1, 32, 33, 64, 2],
+        ] {
+            let mut read = vec![0; lengths.len()];
+            for pass in scoring_passes(&lengths) {
+                let rows: usize = pass.iter().map(|(_, range)| range.len()).sum();
+                assert!((1..=ROWS_SCORED).contains(&rows), "{lengths:?}: {rows}");
+                for (which, range) in pass {
+                    assert_eq!(range.start, read[which]);
+                    read[which] = range.end;
+                }
+            }
+            assert_eq!(read, lengths);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! A model folder of the `transformers` library: `config.json`, safetensors, tokenizer files.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -8,14 +8,20 @@ use std::path::{Path, PathBuf};
 use candle_core::quantized::GgmlDType;
 use serde_json::Value;
 
-use crate::error::{FETCH_AGAIN, ModelError, Result, file_error};
-use crate::kernels::matrix::Matrix;
+use crate::error::{FETCH_AGAIN, ModelError, Result, file_error, unknown_tensor};
 
 use super::architecture::Family;
-use super::weights::Tensors;
+use super::weights::{TensorBytes, Tensors};
 
 /// Longest header that is read; those of the largest models take a few megabytes.
 const LONGEST_HEADER: u64 = 100 << 20;
+/// What the names of a language model's tensors begin with, and that of its output: alone, or inside of a model that
+/// sees pictures too, before and since version 5 of the library.
+const PREFIXES: [(&str, &str); 3] = [
+    ("model.", "lm_head.weight"),
+    ("language_model.model.", "language_model.lm_head.weight"),
+    ("model.language_model.", "lm_head.weight"),
+];
 
 /// One tensor: which file, where in it, and of what shape.
 struct Place {
@@ -31,6 +37,8 @@ pub(crate) struct Safetensors {
     files: Vec<(PathBuf, File)>,
     tensors: HashMap<String, Place>,
     family: Family,
+    prefix: &'static str,
+    output: &'static str,
 }
 
 impl Safetensors {
@@ -57,6 +65,8 @@ impl Safetensors {
             files: Vec::new(),
             tensors: HashMap::new(),
             family,
+            prefix: PREFIXES[0].0,
+            output: PREFIXES[0].1,
         };
         for name in names {
             if Path::new(&name).components().count() != 1 || name.starts_with('.') {
@@ -68,6 +78,15 @@ impl Safetensors {
                 ));
             }
             found.add(&folder.join(name))?;
+        }
+        for (prefix, output) in PREFIXES {
+            if found
+                .tensors
+                .contains_key(&format!("{prefix}embed_tokens.weight"))
+            {
+                (found.prefix, found.output) = (prefix, output);
+                break;
+            }
         }
         Ok(found)
     }
@@ -147,14 +166,12 @@ impl Safetensors {
     /// The name that the `transformers` library gives to what GGUF calls `name`.
     fn translated(&self, name: &str) -> String {
         let gemma = self.family == Family::Gemma3;
-        let top = match name {
-            "token_embd.weight" => Some("model.embed_tokens.weight"),
-            "output_norm.weight" => Some("model.norm.weight"),
-            "output.weight" => Some("lm_head.weight"),
-            _ => None,
-        };
-        if let Some(top) = top {
-            return top.to_owned();
+        let prefix = self.prefix;
+        match name {
+            "token_embd.weight" => return format!("{prefix}embed_tokens.weight"),
+            "output_norm.weight" => return format!("{prefix}norm.weight"),
+            "output.weight" => return self.output.to_owned(),
+            _ => {}
         }
         let mut parts = name.splitn(4, '.');
         let (_, layer, part, kind) = (parts.next(), parts.next(), parts.next(), parts.next());
@@ -176,7 +193,7 @@ impl Safetensors {
             other => other,
         };
         format!(
-            "model.layers.{}.{part}.{}",
+            "{prefix}layers.{}.{part}.{}",
             layer.unwrap_or_default(),
             kind.unwrap_or_default()
         )
@@ -194,7 +211,7 @@ impl Tensors for Safetensors {
             .unwrap_or(0)
     }
 
-    fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Matrix> {
+    fn blocks(&self, name: &str, rows: usize, columns: usize) -> Result<TensorBytes> {
         let own = self.translated(name);
         let refuse = |path: &Path, problem: String| {
             file_error(path, format!("tensor {own}"), problem, FETCH_AGAIN)
@@ -227,8 +244,21 @@ impl Tensors for Safetensors {
             file.seek(SeekFrom::Start(place.start)).map_err(read)?;
             file.read_exact(&mut bytes).map_err(read)?;
         }
-        Matrix::from_blocks(place.dtype, rows, columns, &bytes)
-            .map_err(|problem| refuse(path, problem))
+        Ok(TensorBytes {
+            dtype: place.dtype,
+            rows,
+            columns,
+            bytes,
+        })
+    }
+
+    fn refuse(&self, name: &str, problem: String) -> ModelError {
+        let place = self
+            .place(name)
+            .and_then(|place| self.files.get(place.file));
+        let path = place.map_or(&self.folder, |(path, _)| path);
+        let own = self.translated(name);
+        file_error(path, format!("tensor {own}"), problem, FETCH_AGAIN)
     }
 
     fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>> {
@@ -240,6 +270,25 @@ impl Tensors for Safetensors {
             values.iter_mut().for_each(|v| *v += 1.0);
         }
         Ok(values)
+    }
+
+    fn refuse_others(&self, known: &HashSet<String>) -> Result<()> {
+        let known: HashSet<String> = known.iter().map(|name| self.translated(name)).collect();
+        // What stands beside the language model, such as a picture encoder, is not used; nor are the frequencies that
+        // old versions of the library stored, which follow from the configuration.
+        let layers = format!("{}layers.", self.prefix);
+        let others = self.tensors.iter().filter(|(name, _)| {
+            name.starts_with(&layers)
+                && !name.ends_with("rotary_emb.inv_freq")
+                && !known.contains(*name)
+        });
+        match others.min_by_key(|(name, _)| *name) {
+            None => Ok(()),
+            Some((name, place)) => {
+                let path = self.files.get(place.file).map_or(&self.folder, |(p, _)| p);
+                Err(unknown_tensor(path, name))
+            }
+        }
     }
 }
 

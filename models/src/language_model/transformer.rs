@@ -10,17 +10,17 @@ use crate::kernels::product::{Rows, multiply};
 
 use super::architecture::{Architecture, Family, Rotary};
 use super::cache::{Cache, Shape};
-use super::weights::{Layer, Weights};
+use super::weights::{Kernels, Layer, Linear, Weights};
 
 /// Tokens that pass through the layers together; memory for intermediate values grows with it.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
 /// Multiplications of attention below which a second thread is not worth its waking.
 const WORTH_A_THREAD: usize = 200_000;
 
 /// A model that can be run.
 pub(crate) struct Transformer {
     pub(crate) architecture: Architecture,
-    pub(crate) weights: Weights,
+    pub(crate) weights: Weights<Kernels>,
     pub(crate) instructions: Instructions,
 }
 
@@ -37,14 +37,15 @@ pub(crate) struct Step {
 }
 
 /// Cosines and sines of the rotary angles of a batch of steps.
-struct Angles {
-    half: usize,
-    cos: Vec<f32>,
-    sin: Vec<f32>,
+pub(super) struct Angles {
+    /// Angles of a step.
+    pub(super) half: usize,
+    pub(super) cos: Vec<f32>,
+    pub(super) sin: Vec<f32>,
 }
 
 impl Angles {
-    fn of(rotary: &Rotary, steps: &[Step]) -> Self {
+    pub(super) fn of(rotary: &Rotary, steps: &[Step]) -> Self {
         let half = rotary.dimensions / 2;
         let (mut cos, mut sin) = (
             Vec::with_capacity(steps.len() * half),
@@ -82,6 +83,7 @@ impl Transformer {
             layers: a.layers,
             heads: a.key_heads,
             head: a.head,
+            device: None,
         }
     }
 
@@ -102,6 +104,21 @@ impl Transformer {
 
     fn multiply_by(&self, matrix: &Matrix, x: &[f32]) -> Vec<f32> {
         self.multiply(&[matrix], x).pop().unwrap_or_default()
+    }
+
+    /// Products with matrices of one width, with their biases.
+    fn linear<const N: usize>(&self, parts: [&Linear<Kernels>; N], x: &[f32]) -> [Vec<f32>; N] {
+        let mut products = self
+            .multiply(&parts.map(|part| &part.matrix), x)
+            .into_iter();
+        parts.map(|part| {
+            let mut rows = products.next().unwrap_or_default();
+            if let Some(bias) = &part.bias {
+                rows.chunks_exact_mut(bias.len())
+                    .for_each(|row| add(row, bias));
+            }
+            rows
+        })
     }
 
     fn normed(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
@@ -163,18 +180,15 @@ impl Transformer {
         }
     }
 
-    fn feed_forward(&self, layer: &Layer, x: &[f32]) -> Vec<f32> {
+    fn feed_forward(&self, layer: &Layer<Kernels>, x: &[f32]) -> Vec<f32> {
         let normed = self.normed(x, &layer.feed_norm);
-        let mut both = self.multiply(&[&layer.gate, &layer.up], &normed);
-        let (up, mut gate) = (
-            both.pop().unwrap_or_default(),
-            both.pop().unwrap_or_default(),
-        );
+        let [mut gate, up] = self.linear([&layer.gate, &layer.up], &normed);
         match self.architecture.family {
             Family::Gemma3 => gelu_times(&mut gate, &up),
             Family::Llama | Family::Qwen2 | Family::Qwen3 => silu_times(&mut gate, &up),
         }
-        self.multiply_by(&layer.down, &gate)
+        let [fed] = self.linear([&layer.down], &gate);
+        fed
     }
 
     fn attention(
@@ -183,26 +197,14 @@ impl Transformer {
         steps: &[Step],
         angles: &Angles,
         index: usize,
-        layer: &Layer,
+        layer: &Layer<Kernels>,
         x: &[f32],
     ) -> Vec<f32> {
         let a = &self.architecture;
         let normed = self.normed(x, &layer.attention_norm);
-        let mut three = self.multiply(&[&layer.query, &layer.key, &layer.value], &normed);
-        let mut values = three.pop().unwrap_or_default();
-        let mut keys = three.pop().unwrap_or_default();
-        let mut queries = three.pop().unwrap_or_default();
+        let [mut queries, mut keys, values] =
+            self.linear([&layer.query, &layer.key, &layer.value], &normed);
         let (wide, narrow) = (a.heads * a.head, a.key_heads * a.head);
-        if let Some(biases) = &layer.biases {
-            for (rows, bias) in [
-                (&mut queries, &biases.query),
-                (&mut keys, &biases.key),
-                (&mut values, &biases.value),
-            ] {
-                rows.chunks_exact_mut(bias.len())
-                    .for_each(|row| add(row, bias));
-            }
-        }
         if let Some((query_norm, key_norm)) = &layer.head_norms {
             self.norm_in_place(&mut queries, Some(query_norm));
             self.norm_in_place(&mut keys, Some(key_norm));
@@ -222,7 +224,8 @@ impl Transformer {
             );
         }
         let read = self.read(caches, steps, index, &queries);
-        self.multiply_by(&layer.attention_output, &read)
+        let [read] = self.linear([&layer.attention_output], &read);
+        read
     }
 
     /// What the queries of all steps read from their branches.
