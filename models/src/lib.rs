@@ -8,7 +8,8 @@
 //!
 //! The arithmetic is in `kernels`, a private module: weights stay in the precision of their file, activations are
 //! 32-bit floats, and every sum is taken in one fixed order, so that a token's logits have the same bits in whatever
-//! chunk, branch or batch it is computed, with any number of threads.
+//! chunk, branch or batch it is computed, with any number of threads. Builds with the feature `cuda` or `metal` can run
+//! language models on such a [`device`] instead, by candle's tensors.
 
 mod error;
 mod gguf;
