@@ -8,10 +8,10 @@ use std::path::Path;
 
 use super::EncoderError;
 use super::config::{Activation, BertConfig};
-use super::math::{
-    LayerNorm, View, activate, add, add_rows, fill_rows, product, softmax, transpose,
-};
+use super::math::{LayerNorm, add, softmax};
 use super::weights::Weights;
+use crate::kernels::dense::{Panels, Strided, Then, multiply};
+use crate::kernels::lanes::{Instructions, LANES};
 
 /// Token sequences, one after the other.
 #[derive(Debug, Default)]
@@ -24,12 +24,11 @@ pub(super) struct Packed {
     pub sequences: Vec<Range<usize>>,
 }
 
-/// A dense layer: `y = x Wᵀ + b`. Kept as `Wᵀ`, a row an input, so that products need not turn it
-/// round each time.
+/// A dense layer: `y = x Wᵀ + b`, its weights packed once.
 pub(super) struct Dense {
-    transposed: Vec<f32>,
-    bias: Vec<f32>,
+    panels: Panels,
     inputs: usize,
+    instructions: Instructions,
 }
 
 impl Dense {
@@ -57,41 +56,42 @@ impl Dense {
     ) -> Result<Dense, EncoderError> {
         let weight = weights.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
         let bias = weights.tensor(&format!("{name}.bias"), &[outputs])?;
-        Ok(Dense::new(&weight, bias, inputs))
+        Ok(Dense::new(&weight, &bias, inputs))
     }
 
     /// A layer of given weights, a row an output.
-    pub fn new(weight: &[f32], bias: Vec<f32>, inputs: usize) -> Dense {
+    pub fn new(weight: &[f32], bias: &[f32], inputs: usize) -> Dense {
         Dense {
-            transposed: transpose(weight, inputs),
-            bias,
+            panels: Panels::new(weight, bias, inputs),
             inputs,
+            instructions: Instructions::detect(),
         }
     }
 
     /// Writes the layer's outputs for all rows of `input`.
     pub fn apply(&self, input: &[f32], output: &mut [f32]) {
-        fill_rows(output, &self.bias);
-        self.accumulate(input, output);
+        self.apply_then(input, Then::Store, output);
+    }
+
+    /// As [`Self::apply`], each output passed through the non-linearity.
+    pub fn apply_activated(&self, input: &[f32], activation: Activation, output: &mut [f32]) {
+        let then = match activation {
+            Activation::Gelu => Then::Gelu,
+            Activation::GeluTanh => Then::GeluTanh,
+            Activation::Relu => Then::Relu,
+        };
+        self.apply_then(input, then, output);
     }
 
     /// Adds the layer's outputs to what stands in `output`.
     fn apply_and_add(&self, input: &[f32], output: &mut [f32]) {
-        add_rows(output, &self.bias);
-        self.accumulate(input, output);
+        self.apply_then(input, Then::Add, output);
     }
 
-    fn accumulate(&self, input: &[f32], output: &mut [f32]) {
-        let outputs = self.bias.len();
-        let weight = View::rows(&self.transposed, outputs);
-        product(
-            output,
-            outputs,
-            View::rows(input, self.inputs),
-            weight,
-            1.0,
-            true,
-        );
+    fn apply_then(&self, input: &[f32], then: Then, output: &mut [f32]) {
+        let rows = Strided::of(input, self.inputs);
+        let outputs = self.panels.outputs();
+        multiply(self.instructions, &self.panels, rows, then, output, outputs);
     }
 }
 
@@ -134,6 +134,15 @@ pub(super) struct Bert {
     segments: Vec<f32>,
     norm: LayerNorm,
     layers: Vec<Layer>,
+    instructions: Instructions,
+}
+
+/// Memory that attention needs for one head at a time.
+#[derive(Default)]
+struct Head {
+    keys: Panels,
+    values: Panels,
+    scores: Vec<f32>,
 }
 
 impl Bert {
@@ -171,7 +180,7 @@ impl Bert {
                 bias.extend(weights.encoder(&format!("{part}.bias"), &[size])?);
             }
             Ok(Layer {
-                attention: Dense::new(&weight, bias, size),
+                attention: Dense::new(&weight, &bias, size),
                 attention_output: Dense::encoder(
                     weights,
                     &name("attention.output.dense"),
@@ -203,6 +212,7 @@ impl Bert {
             positions,
             segments,
             config,
+            instructions: Instructions::detect(),
         })
     }
 
@@ -225,15 +235,17 @@ impl Bert {
         let mut attention = vec![0.0; tokens * 3 * size];
         let mut context = vec![0.0; tokens * size];
         let mut intermediate = vec![0.0; tokens * self.config.intermediate_size];
+        let mut head = Head::default();
         for layer in &self.layers {
             layer.attention.apply(&hidden, &mut attention);
             for sequence in &packed.sequences {
-                self.attend(sequence.clone(), &attention, &mut context);
+                self.attend(sequence.clone(), &attention, &mut head, &mut context);
             }
             layer.attention_output.apply_and_add(&context, &mut hidden);
             layer.attention_norm.apply(&mut hidden);
-            layer.intermediate.apply(&hidden, &mut intermediate);
-            activate(&mut intermediate, self.activation());
+            layer
+                .intermediate
+                .apply_activated(&hidden, self.activation(), &mut intermediate);
             layer.output.apply_and_add(&intermediate, &mut hidden);
             layer.output_norm.apply(&mut hidden);
         }
@@ -269,33 +281,48 @@ impl Bert {
     }
 
     /// Attention within one sequence: reads query, key and value, writes the context.
-    fn attend(&self, sequence: Range<usize>, attention: &[f32], context: &mut [f32]) {
+    fn attend(
+        &self,
+        sequence: Range<usize>,
+        attention: &[f32],
+        head: &mut Head,
+        context: &mut [f32],
+    ) {
         let size = self.config.hidden_size;
         let width = size / self.config.num_attention_heads;
         let length = sequence.len();
         let scale = 1.0 / (width as f32).sqrt();
         let rows = &attention[sequence.start * 3 * size..sequence.end * 3 * size];
         let output = &mut context[sequence.start * size..sequence.end * size];
-        let mut scores = vec![0.0; length * length];
-        for head in 0..self.config.num_attention_heads {
-            let part = |which: usize| {
-                View::strided(
-                    &rows[which * size + head * width..],
-                    length,
-                    width,
-                    3 * size,
-                )
+        let padded = length.next_multiple_of(LANES);
+        head.scores.resize(length * padded, 0.0);
+        for at in (0..size).step_by(width) {
+            let query = Strided {
+                values: &rows[at..],
+                count: length,
+                stride: 3 * size,
             };
-            let (query, key, value) = (part(0), part(1), part(2));
-            product(&mut scores, length, query, key.transposed(), scale, false);
-            softmax(&mut scores, length);
-            product(
-                &mut output[head * width..],
+            head.keys
+                .pack_rows(&rows[size + at..], length, width, 3 * size);
+            head.keys.fill_up();
+            head.values
+                .pack_columns(&rows[2 * size + at..], length, width, 3 * size);
+            multiply(
+                self.instructions,
+                &head.keys,
+                query,
+                Then::Store,
+                &mut head.scores,
+                padded,
+            );
+            softmax(self.instructions, &mut head.scores, padded, length, scale);
+            multiply(
+                self.instructions,
+                &head.values,
+                Strided::of(&head.scores, padded),
+                Then::Store,
+                &mut output[at..],
                 size,
-                View::rows(&scores, length),
-                value,
-                1.0,
-                false,
             );
         }
     }

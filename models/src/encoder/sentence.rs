@@ -78,7 +78,7 @@ impl SentenceEncoder {
 
     /// One vector a text, in the order of the texts, each of [`Self::dimension`] values and length
     /// 1, so that the inner product of two is their cosine. A text beyond [`Self::max_tokens`] is
-    /// cut. The same text gives the same vector whatever it is embedded with, up to rounding.
+    /// cut. The same text gives the same bits whatever it is embedded with, on any number of threads.
     ///
     /// # Errors
     /// [`EncoderError::Tokenize`] where the tokenizer refuses a text.

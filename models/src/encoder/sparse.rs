@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::EncoderError;
 use super::bert::{Bert, Dense, open_norm};
-use super::math::{LayerNorm, activate};
+use super::math::LayerNorm;
 use super::tokens::TextTokenizer;
 use super::weights::Weights;
 
@@ -73,7 +73,7 @@ impl SparseEncoder {
                 size,
                 bert.config().layer_norm_eps,
             )?,
-            decoder: Dense::new(&decoder, bias, size),
+            decoder: Dense::new(&decoder, &bias, size),
             tokenizer: TextTokenizer::open(folder, &bert, 256)?,
             bert,
         })
@@ -90,8 +90,8 @@ impl SparseEncoder {
         Ok(self.tokenizer.grouped(&encodings, |packed| {
             let hidden = self.bert.forward(packed);
             let mut rows = vec![0.0; hidden.len()];
-            self.transform.apply(&hidden, &mut rows);
-            activate(&mut rows, self.bert.activation());
+            self.transform
+                .apply_activated(&hidden, self.bert.activation(), &mut rows);
             self.norm.apply(&mut rows);
             let of = |sequence: &std::ops::Range<usize>| {
                 self.largest(&rows[sequence.start * size..sequence.end * size])

@@ -2,6 +2,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod blocks;
+pub(crate) mod dense;
 pub(crate) mod lanes;
 pub(crate) mod math;
 pub(crate) mod matrix;
