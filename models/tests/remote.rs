@@ -182,6 +182,103 @@ fn texts_and_their_probabilities() {
     assert_eq!(asked.body["logprobs"], 1);
 }
 
+const TEXT: &str = r#"{"choices":[{"index":0,"text":" Paris","finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":1}}"#;
+
+#[test]
+fn a_server_without_chats_is_given_texts() {
+    let messages = [
+        Message::new("system", "Answer."),
+        Message::new("user", "Capital of France? <|im_end|>"),
+    ];
+    let prompt = "Answer.\n\nUser: Capital of France? < |im_end|>\n\nAssistant:";
+    for (head, body) in [
+        ("404 Not Found", "{\"detail\":\"Not Found\"}"),
+        ("405 Method Not Allowed", ""),
+        ("501 Not Implemented", ""),
+        (
+            "400 Bad Request",
+            "{\"error\":{\"message\":\"As of transformers v4.44, you must provide a chat template\"}}",
+        ),
+    ] {
+        let refusal = Reply::Whole(head, body.to_owned());
+        let streamed = events(&[
+            "data: {\"choices\":[{\"index\":0,\"text\":\" Par\"}]}\n\n",
+            "data: {\"choices\":[{\"index\":0,\"text\":\"is\",\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
+        ]);
+        let (address, asked) = serve(vec![refusal, json(TEXT), streamed]);
+        let model = connect(&address);
+        let answer = model.complete(&request(&messages, 1)).unwrap();
+        assert_eq!(answer.choices[0].text, " Paris", "{head}");
+        let mut text = String::new();
+        model
+            .stream(&request(&messages, 1), &mut |piece| text.push_str(piece))
+            .unwrap();
+        assert_eq!(text, " Paris");
+        let asked: Vec<Asked> = asked.iter().collect();
+        let lines: Vec<&str> = asked.iter().map(|asked| asked.line.as_str()).collect();
+        // Asked for a chat once only.
+        assert_eq!(
+            lines,
+            [
+                "POST /v1/chat/completions HTTP/1.1",
+                "POST /v1/completions HTTP/1.1",
+                "POST /v1/completions HTTP/1.1"
+            ]
+        );
+        for asked in &asked[1..] {
+            assert_eq!(asked.body["prompt"], prompt);
+            assert_eq!(asked.body["stop"], serde_json::json!(["\nUser:"]));
+            assert!(asked.body.get("messages").is_none());
+            assert_eq!(asked.body["max_tokens"], 7);
+        }
+    }
+    // By its address, at once.
+    let (address, asked) = serve(vec![json(TEXT)]);
+    connect(&format!("{address}/v1/completions"))
+        .complete(&request(&messages, 1))
+        .unwrap();
+    assert_eq!(asked.recv().unwrap().line, "POST /v1/completions HTTP/1.1");
+}
+
+#[test]
+fn a_server_with_neither_says_what_it_said_of_the_chat() {
+    let messages = [Message::new("user", "?")];
+    let refuse = |words: &str| {
+        let body = serde_json::json!({"error": {"message": words}}).to_string();
+        Reply::Whole("404 No", body)
+    };
+    let (address, asked) = serve(vec![refuse("no such page"), refuse("nor this one")]);
+    let error = connect(&address)
+        .complete(&request(&messages, 1))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("no such page"), "{error}");
+    assert_eq!(asked.iter().count(), 2);
+}
+
+#[test]
+fn probabilities_of_a_chat() {
+    let reply = r#"{"choices":[{"index":0,"message":{"content":"Paris."},"logprobs":{"content":[{"token":"Paris","logprob":-0.25,"top_logprobs":[]},{"token":".","logprob":-1.0}]},"finish_reason":"stop"}]}"#;
+    let (address, asked) = serve(vec![json(reply), json(PARIS)]);
+    let messages = [Message::new("user", "Capital of France?")];
+    let ask = Request {
+        log_probabilities: true,
+        ..request(&messages, 1)
+    };
+    let model = connect(&address);
+    let answer = model.complete(&ask).unwrap();
+    let tokens: Vec<(&str, f32)> = answer.choices[0]
+        .tokens
+        .iter()
+        .map(|token| (token.text.as_str(), token.log_probability))
+        .collect();
+    assert_eq!(tokens, [("Paris", -0.25), (".", -1.0)]);
+    assert_eq!(asked.recv().unwrap().body["logprobs"], true);
+    // A server that gives none is no error.
+    let answer = model.complete(&ask).unwrap();
+    assert!(answer.choices[0].tokens.is_empty());
+}
+
 #[test]
 fn a_stream_comes_in_pieces() {
     let (address, asked) = serve(vec![events(&[

@@ -1,5 +1,7 @@
 //! Remote generators: any OpenAI-compatible server, asked for chats or for texts, whole or as they are written.
 //!
+//! A server that has no chats (one without a template, or one for base models) is given a conversation as a text.
+//!
 //! What is asked goes to the server's machine; nothing else does. The key comes from an environment variable,
 //! goes into one header, and is taken out of every message that a server sends back.
 
@@ -9,6 +11,7 @@ mod stream;
 
 use std::io::Read;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +22,7 @@ use ureq::{Agent, Body, Timeout};
 pub use error::RemoteError;
 pub use protocol::{Choice, Completion, Prompt, Request, TokenProbability};
 
+use protocol::Form;
 use stream::Events;
 
 /// Environment variable that holds the key, unless another is named. A variable of this program's own: a key
@@ -72,6 +76,8 @@ pub struct RemoteModel<'a> {
     model: String,
     key: Option<Key>,
     options: RemoteOptions<'a>,
+    /// Whether conversations are sent as texts, because the server has no chats.
+    texts_only: AtomicBool,
     /// Fields that the server refused: no later request says them again.
     refused: Mutex<Vec<&'static str>>,
 }
@@ -92,7 +98,8 @@ pub fn is_address(spec: &str) -> bool {
 
 impl<'a> RemoteModel<'a> {
     /// Connects to `http(s)://HOST[:PORT][/PATH][#MODEL]`; without a path it is `/v1`. Without a model the server is
-    /// asked which it has, and the first is taken.
+    /// asked which it has, and the first is taken. A path that ends in `/completions`, not in `/chat/completions`,
+    /// means that conversations are sent as texts; else they are once the server turns out to have no chats.
     ///
     /// # Errors
     /// The address is none, a key would be sent in the clear, or the server does not say which model it has.
@@ -101,7 +108,11 @@ impl<'a> RemoteModel<'a> {
             Some((url, model)) => (url, model.trim()),
             None => (spec, ""),
         };
-        let (base, host) = base_of(url, &options.key_variable)?;
+        let Address {
+            base,
+            host,
+            texts_only,
+        } = address_of(url, &options.key_variable)?;
         let local = is_loopback(&host);
         let key = std::env::var(&options.key_variable)
             .ok()
@@ -137,6 +148,7 @@ impl<'a> RemoteModel<'a> {
             model: model.to_owned(),
             key: key.map(Key),
             options,
+            texts_only: AtomicBool::new(texts_only),
             refused: Mutex::default(),
         };
         if remote.model.is_empty() {
@@ -169,8 +181,7 @@ impl<'a> RemoteModel<'a> {
                 seed: request.seed.wrapping_add(all.choices.len() as u64),
                 ..*request
             };
-            let mut body = missing.body(&self.model, false);
-            let mut answer = self.post(request.path(), &mut body)?;
+            let mut answer = self.ask(&missing, false)?;
             let text = self.read(&mut answer)?;
             let mut completion = Completion::default();
             completion
@@ -205,8 +216,7 @@ impl<'a> RemoteModel<'a> {
             samples: 1,
             ..*request
         };
-        let mut body = request.body(&self.model, true);
-        let answer = self.post(request.path(), &mut body)?;
+        let answer = self.ask(&request, true)?;
         let mut completion = Completion {
             requests: 1,
             ..Completion::default()
@@ -269,6 +279,30 @@ impl<'a> RemoteModel<'a> {
         first.map(str::to_owned).ok_or_else(|| {
             self.protocol("the server does not say which models it has; name one as URL#MODEL")
         })
+    }
+
+    /// Asks for a chat or a text. A server without chats is asked for a text instead, now and from then on.
+    fn ask(&self, request: &Request<'_>, stream: bool) -> Result<Response<Body>, RemoteError> {
+        let ask = |form: Form| {
+            let mut body = request.body(&self.model, form, stream);
+            self.post(form.path(), &mut body)
+        };
+        let is_chat = matches!(request.prompt, Prompt::Chat(_));
+        if !is_chat || self.texts_only.load(Ordering::Relaxed) {
+            return ask(Form::Text);
+        }
+        match ask(Form::Chat) {
+            Err(refusal) if has_no_chats(&refusal) => match ask(Form::Text) {
+                Ok(answer) => {
+                    self.texts_only.store(true, Ordering::Relaxed);
+                    Ok(answer)
+                }
+                // It has neither: what it said first is what was asked for.
+                Err(RemoteError::Refused { .. }) => Err(refusal),
+                Err(error) => Err(error),
+            },
+            answer => answer,
+        }
     }
 
     /// Posts a body and returns the answer of a server that accepted it. A field that the server does not know is
@@ -467,8 +501,35 @@ fn is_passing(error: &ureq::Error) -> bool {
     )
 }
 
-/// The address without a slash at the end, and its host; the key belongs into `variable`.
-fn base_of(url: &str, variable: &str) -> Result<(String, String), RemoteError> {
+/// Whether a refusal of a chat means that the server has none: the call is not there, which is something else than
+/// a model that is not, or the model has no template for chats.
+fn has_no_chats(error: &RemoteError) -> bool {
+    let RemoteError::Refused {
+        status, message, ..
+    } = error
+    else {
+        return false;
+    };
+    let says = |words: &str| message.to_ascii_lowercase().contains(words);
+    match status {
+        404 | 405 | 501 => !says("model"),
+        400 | 422 | 500 => says("chat template") || says("chat_template"),
+        _ => false,
+    }
+}
+
+/// Where a server is.
+#[derive(Debug)]
+struct Address {
+    /// Without a slash at the end.
+    base: String,
+    host: String,
+    /// Whether it is the address of the call for texts.
+    texts_only: bool,
+}
+
+/// The parts of an address; the key belongs into `variable`.
+fn address_of(url: &str, variable: &str) -> Result<Address, RemoteError> {
     let refuse = |problem: &str| RemoteError::Address {
         // Whatever stands before an @ may be a password.
         url: url
@@ -498,15 +559,17 @@ fn base_of(url: &str, variable: &str) -> Result<(String, String), RemoteError> {
     }
     let path = match parsed.path().trim_end_matches('/') {
         "" => "/v1",
-        // What people copy from examples is the address of one call.
-        path => path
-            .strip_suffix("/chat/completions")
-            .or_else(|| path.strip_suffix("/completions"))
-            .unwrap_or(path),
+        path => path,
     };
+    // What people copy from examples is the address of one call.
+    let chats = path.strip_suffix("/chat/completions");
+    let texts = path.strip_suffix("/completions");
     let scheme = parsed.scheme_str().unwrap_or("https");
-    let base = format!("{scheme}://{authority}{path}");
-    Ok((base, authority.host().to_owned()))
+    Ok(Address {
+        base: format!("{scheme}://{authority}{}", chats.or(texts).unwrap_or(path)),
+        host: authority.host().to_owned(),
+        texts_only: chats.is_none() && texts.is_some(),
+    })
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -530,8 +593,12 @@ mod tests {
                 "https://a.example/api/v1",
             ),
         ] {
-            assert_eq!(base_of(given, KEY_VARIABLE).unwrap().0, base);
+            let address = address_of(given, KEY_VARIABLE).unwrap();
+            assert_eq!((address.base.as_str(), address.texts_only), (base, false));
         }
+        let texts = address_of("http://localhost:8/v1/completions/", KEY_VARIABLE).unwrap();
+        assert_eq!(texts.base, "http://localhost:8/v1");
+        assert!(texts.texts_only);
         for bad in [
             "",
             "localhost",
@@ -541,7 +608,7 @@ mod tests {
             "https://me:secret@a.example/v1",
             "https://a.example/v1?key=7",
         ] {
-            let error = base_of(bad, "MY_KEY").unwrap_err().to_string();
+            let error = address_of(bad, "MY_KEY").unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
             assert_eq!(error.contains("MY_KEY"), bad.contains('@'), "{error}");
         }

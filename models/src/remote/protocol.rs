@@ -8,7 +8,7 @@ use crate::chat::Message;
 /// What a server is asked to go on from.
 #[derive(Clone, Copy, Debug)]
 pub enum Prompt<'a> {
-    /// A conversation (`chat/completions`).
+    /// A conversation (`chat/completions`, or `completions` where a server has no chats).
     Chat(&'a [Message]),
     /// A text (`completions`).
     Text(&'a str),
@@ -68,39 +68,74 @@ pub struct Completion {
     pub requests: u64,
 }
 
-impl Request<'_> {
+/// Which of the two calls a request is made by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Chat,
+    Text,
+}
+
+impl Form {
     /// The last part of the address.
-    pub(super) fn path(&self) -> &'static str {
-        match self.prompt {
-            Prompt::Chat(_) => "chat/completions",
-            Prompt::Text(_) => "completions",
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "chat/completions",
+            Self::Text => "completions",
         }
     }
+}
 
-    /// The body. Fields that not every server knows come last and can be taken out again.
-    pub(super) fn body(&self, model: &str, stream: bool) -> Map<String, Value> {
+/// What a turn of the user begins with in a conversation that is sent as a text. A model that writes it has gone on
+/// to the next turn.
+const USER: &str = "User:";
+
+/// A conversation as a text that goes on with the next turn, for a server without chats.
+fn as_text(messages: &[Message]) -> String {
+    let mut text = String::new();
+    for message in messages {
+        match message.role.as_str() {
+            "user" => text.push_str(&format!("{USER} ")),
+            "assistant" => text.push_str("Assistant: "),
+            _ => {}
+        }
+        text.push_str(message.content.trim());
+        text.push_str("\n\n");
+    }
+    // Without a space behind it, since the first token brings its own.
+    text.push_str("Assistant:");
+    text
+}
+
+impl Request<'_> {
+    /// The body. Fields that not every server knows come last and can be taken out again. A text is never sent as a
+    /// chat.
+    pub(super) fn body(&self, model: &str, form: Form, stream: bool) -> Map<String, Value> {
         let mut body = Map::new();
         let mut set = |key: &str, value: Value| {
             body.insert(key.to_owned(), value);
         };
         set("model", json!(model));
         match self.prompt {
-            Prompt::Chat(messages) => {
+            Prompt::Chat(messages) if form == Form::Chat => {
                 let messages: Vec<Value> = messages
                     .iter()
                     .map(|m| json!({"role": m.role, "content": defused(&m.content)}))
                     .collect();
                 set("messages", json!(messages));
-                if self.log_probabilities {
-                    set("logprobs", json!(true));
-                }
             }
-            Prompt::Text(text) => {
-                set("prompt", json!(defused(text)));
-                if self.log_probabilities {
-                    set("logprobs", json!(1));
-                }
+            Prompt::Chat(messages) => {
+                set("prompt", json!(defused(&as_text(messages))));
+                set("stop", json!([format!("\n{USER}")]));
             }
+            Prompt::Text(text) => set("prompt", json!(defused(text))),
+        }
+        if self.log_probabilities {
+            // A chat is asked whether, a text for how many of the likeliest besides.
+            let wanted = match form {
+                Form::Chat => json!(true),
+                Form::Text => json!(1),
+            };
+            set("logprobs", wanted);
         }
         set("max_tokens", json!(self.most_tokens));
         set("temperature", json!(self.temperature));
@@ -131,6 +166,7 @@ const OPTIONAL: &[&str] = &[
     "top_k",
     "seed",
     "n",
+    "stop",
     "logprobs",
     "top_p",
     "temperature",
@@ -331,6 +367,20 @@ mod tests {
     }
 
     #[test]
+    fn a_conversation_as_a_text() {
+        let messages = [
+            Message::new("system", "Answer. "),
+            Message::new("user", "Capital of France?"),
+            Message::new("assistant", "Paris"),
+            Message::new("user", "Of Italy?\n"),
+        ];
+        assert_eq!(
+            as_text(&messages),
+            "Answer.\n\nUser: Capital of France?\n\nAssistant: Paris\n\nUser: Of Italy?\n\nAssistant:"
+        );
+    }
+
+    #[test]
     fn pieces_make_a_whole() {
         let mut completion = Completion::default();
         let first = r#"{"choices":[{"index":0,"delta":{"role":"assistant"}}]}"#;
@@ -380,7 +430,7 @@ mod tests {
             samples: 2,
             log_probabilities: false,
         };
-        let mut body = request.body("m", true);
+        let mut body = request.body("m", Form::Text, true);
         assert_eq!(body["seed"], 0x7fff_ffff);
         let refused = "Unrecognized request argument supplied: top_k";
         assert_eq!(refused_field(&body, refused), Some("top_k"));
