@@ -293,6 +293,15 @@ fn wrong_use_and_wrong_models() {
         "Who broke ciphers?",
     ])
     .refused(&["another tokenizer", "other.index"]);
+    // A device that nobody knows, and those that this build does not have.
+    let ask = |device: &str| verbatim(&["ask", "--index", out, "--device", device, "Who?"]);
+    ask("gpu").refused(&["gpu", "cuda:N"]);
+    if !cfg!(feature = "cuda") {
+        ask("cuda:1").refused(&["cuda:1", "--features cuda"]);
+    }
+    if !cfg!(feature = "metal") {
+        ask("metal").refused(&["metal", "--features metal"]);
+    }
 }
 
 #[test]
