@@ -82,7 +82,7 @@ fn fetch_all(names: &[String], offline: bool, json: bool) -> anyhow::Result<Outc
 }
 
 fn path(name: &str, json: bool) -> anyhow::Result<Outcome> {
-    let path = fetch::path(name, &default_cache()?);
+    let path = fetch::path(fetch::find_or_say(name)?.name, &default_cache()?);
     if json {
         terminal::print_json(&serde_json::json!({"name": name, "path": path}))?;
     } else if let Some(path) = &path {
@@ -140,12 +140,16 @@ fn verify(names: Vec<String>, json: bool) -> anyhow::Result<Outcome> {
             .map(|asset| asset.name.to_owned())
             .collect()
     } else {
+        for name in &names {
+            fetch::find_or_say(name)?;
+        }
         names
     };
     let mut outcome = Outcome::Done;
     let mut rows = Vec::new();
     for name in names {
-        if fetch::path(&name, &cache).is_none() {
+        // What was cut or lost is not whole, and this is the command that says so.
+        if !fetch::has_files(&name, &cache) {
             if !all {
                 terminal::say(&format!("{name} was not fetched yet"));
                 outcome = Outcome::NothingFound;
@@ -155,6 +159,7 @@ fn verify(names: Vec<String>, json: bool) -> anyhow::Result<Outcome> {
         let error = models_at::verify_known(&name).err();
         let error = error.map(|error| error.to_string());
         if error.is_some() {
+            terminal::say(&format!("verbatim models fetch {name} mends it"));
             outcome = Outcome::NothingFound;
         }
         if json {

@@ -60,9 +60,19 @@ pub fn verbatim<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> Run {
 
 /// Runs `verbatim` with these arguments and this standard input.
 pub fn verbatim_in<A: AsRef<std::ffi::OsStr>>(arguments: &[A], input: &[u8]) -> Run {
+    verbatim_with(arguments, &[], input)
+}
+
+/// Runs `verbatim` with these arguments, environment variables and standard input.
+pub fn verbatim_with<A: AsRef<std::ffi::OsStr>>(
+    arguments: &[A],
+    variables: &[(&str, &std::ffi::OsStr)],
+    input: &[u8],
+) -> Run {
     use std::io::Write;
     let mut child = Command::new(env!("CARGO_BIN_EXE_verbatim"))
         .args(arguments)
+        .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -164,28 +164,56 @@ pub fn path(name: &str, cache: &Path) -> Option<PathBuf> {
     cache::is_finished(asset, cache).then(|| located(asset, cache, false).path)
 }
 
-/// Hashes all files of a known asset again.
+/// Whether any file of a known asset lies in the cache, whole or not: what [`verify`] can say something about.
+pub fn has_files(name: &str, cache: &Path) -> bool {
+    find(name).is_some_and(|asset| {
+        let folder = cache::asset_folder(asset, cache);
+        let mut files = asset.files.iter();
+        files.any(|file| cache::file_path(&folder, file).exists())
+    })
+}
+
+/// Hashes all files of a known asset again. An asset that is found damaged does not count as fetched any more, so
+/// that the next [`fetch`] mends it.
 ///
 /// # Errors
 /// [`FetchError::Missing`] or [`FetchError::ChecksumDiffers`] for the first file that is not what
 /// it should be; [`FetchError::UnknownName`]; [`FetchError::Io`]; [`FetchError::Interrupted`].
 pub fn verify(name: &str, options: &FetchOptions<'_>) -> Result<Fetched, FetchError> {
-    let asset = find_or_say(name)?;
-    let folder = cache::asset_folder(asset, &options.cache);
+    verify_asset(find_or_say(name)?, options)
+}
+
+fn verify_asset(
+    asset: &'static KnownAsset,
+    options: &FetchOptions<'_>,
+) -> Result<Fetched, FetchError> {
+    let cache = &options.cache;
+    let folder = cache::asset_folder(asset, cache);
     for file in asset.files {
         let path = cache::file_path(&folder, file);
-        if !path.exists() {
-            return Err(FetchError::Missing {
+        let checked = if path.exists() {
+            cache::check_file(&path, file.bytes, file.sha256, asset.name, options)
+        } else {
+            Err(FetchError::Missing {
                 file: path,
-                name: name.to_owned(),
-            });
+                name: asset.name.to_owned(),
+            })
+        };
+        if let Err(error) = checked {
+            let damaged = matches!(
+                error,
+                FetchError::Missing { .. } | FetchError::ChecksumDiffers { .. }
+            );
+            if damaged {
+                cache::remove_stamp(asset, cache)?;
+            }
+            return Err(error);
         }
-        cache::check_file(&path, file.bytes, file.sha256, name, options)?;
         (options.events)(FetchEvent::Verified {
             file: file.name.to_owned(),
         });
     }
-    Ok(located(asset, &options.cache, false))
+    Ok(located(asset, cache, false))
 }
 
 /// Downloads one package into an empty folder, telling the bytes that have arrived, and returns
@@ -362,7 +390,11 @@ fn located(asset: &KnownAsset, cache: &Path, downloaded: bool) -> Fetched {
     }
 }
 
-fn find_or_say(name: &str) -> Result<&'static KnownAsset, FetchError> {
+/// The known asset of a short name, as [`find`] gives it, or an error that names those that there are.
+///
+/// # Errors
+/// [`FetchError::UnknownName`].
+pub fn find_or_say(name: &str) -> Result<&'static KnownAsset, FetchError> {
     find(name).ok_or_else(|| FetchError::UnknownName {
         name: name.to_owned(),
         known: known_names(known()),

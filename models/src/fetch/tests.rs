@@ -365,6 +365,30 @@ fn verifying_hashes_what_is_there() {
 }
 
 #[test]
+fn what_verifying_finds_damaged_is_fetched_again() {
+    let folder = temporary();
+    let options = FetchOptions::quiet(folder.path().into());
+    let made = simple();
+    let damages: [&dyn Fn(&Path); 3] = [
+        // As long as before, so that only its checksum tells.
+        &|file| fs::write(file, b"the mOdel").expect("a changed file"),
+        &|file| fs::write(file, b"the").expect("a cut file"),
+        &|file| fs::remove_file(file).expect("removed"),
+    ];
+    for damage in damages {
+        made.fetch(&options).expect("an asset");
+        assert!(verify_asset(made.asset, &options).is_ok());
+        damage(&cache::asset_folder(made.asset, folder.path()).join("model.bin"));
+        assert!(verify_asset(made.asset, &options).is_err());
+        assert!(!cache::is_finished(made.asset, &options.cache));
+        // And again, as long as it is not mended.
+        assert!(verify_asset(made.asset, &options).is_err());
+        assert!(made.fetch(&options).expect("an asset").downloaded);
+        assert!(verify_asset(made.asset, &options).is_ok());
+    }
+}
+
+#[test]
 fn offline_uses_what_is_there_and_nothing_else() {
     let folder = temporary();
     let offline = FetchOptions {
