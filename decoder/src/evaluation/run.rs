@@ -17,7 +17,7 @@ use crate::active::{self, Active, EngineRetriever, PassageRetriever};
 use crate::chunks::LongDocument;
 use crate::engine::Engine;
 use crate::forward_backward::Reader;
-use crate::generator::{Generator, LocalGenerator};
+use crate::generator::{Generator, LocalGenerator, RememberingGenerator};
 use crate::scorer::{TextBm25Scorer, WindowScorer};
 use crate::session::Cost;
 use crate::settings::WindowScorerKind;
@@ -52,6 +52,9 @@ pub struct EngineFor<'a> {
     /// The engine.
     pub engine: Engine<'a>,
 }
+
+/// Who writes answers about long texts, and who samples for them.
+type Readers<'a> = (&'a dyn Generator, &'a RememberingGenerator<&'a dyn Generator>);
 
 /// What methods stand on.
 pub struct Evaluation<'a> {
@@ -109,6 +112,16 @@ impl Evaluation<'_> {
         let passage_scorer = self.passage_scorer.map(|kind| self.scorer(kind));
         let passages = Passages::new(self.index, passage_scorer.transpose()?, self.sizes)?;
         let questions = sample(drawn.questions, drawn.limit, drawn.seed);
+        let own = self
+            .model
+            .map(|model| LocalGenerator::new(model, self.interrupted));
+        let own = own.as_ref().map(|own| own as &dyn Generator);
+        let generator = self.generator.or(own);
+        // Methods that differ only in how samples are used share them. Where nothing is sampled no model may be open;
+        // the light model then writes nothing.
+        let light = self.light.or(own).or(generator);
+        let light = light.map(RememberingGenerator::new);
+        let readers = generator.zip(light.as_ref());
         for method in methods {
             let mut file = folder.open_traces(drawn.set, &method.name)?;
             let left: Vec<&&Question> = questions
@@ -127,7 +140,7 @@ impl Evaluation<'_> {
                 if (self.interrupted)() {
                     return Err(EvaluationError::Interrupted);
                 }
-                let trace = match self.ask(question, method, &passages) {
+                let trace = match self.ask(question, method, &passages, readers) {
                     Err(error) if error.is_of_question() => failed(question, method, &error),
                     asked => asked?,
                 };
@@ -163,11 +176,15 @@ impl Evaluation<'_> {
         question: &Question,
         method: &Method,
         passages: &Passages<'_>,
+        readers: Option<Readers<'_>>,
     ) -> Result<Trace, EvaluationError> {
         match method.kind {
             Kind::Engine | Kind::NaiveBeam => self.ask_engine(question, method, passages),
             Kind::Active | Kind::ActiveBm25 => self.ask_active(question, method, passages),
-            Kind::Read => self.ask_reader(question, method, passages),
+            Kind::Read => {
+                let readers = readers.ok_or_else(|| lacks(method, "a language model"))?;
+                self.ask_reader(question, method, passages, readers)
+            }
             _ => self.ask_retriever(question, method, passages),
         }
     }
@@ -250,15 +267,8 @@ impl Evaluation<'_> {
         question: &Question,
         method: &Method,
         passages: &Passages<'_>,
+        (generator, light): Readers<'_>,
     ) -> Result<Trace, EvaluationError> {
-        let own = self
-            .model
-            .map(|model| LocalGenerator::new(model, self.interrupted));
-        let own = own.as_ref().map(|own| own as &dyn Generator);
-        let generator = self.generator.or(own);
-        let generator = generator.ok_or_else(|| lacks(method, "a language model"))?;
-        // Where nothing is sampled no model may be open; the light model then writes nothing.
-        let light = self.light.or(own).unwrap_or(generator);
         let documents = self.own_documents(question)?;
         let own_terms = TextBm25Scorer::new(self.index.lexical().analyser());
         let kind = method.forward.relevance;
@@ -272,10 +282,13 @@ impl Evaluation<'_> {
             light,
             generator,
         };
+        light.take_saved();
         let began = Instant::now();
         let text = &question.question;
         let mut answer = reader.read(&documents, text, &[], &method.forward, &mut |_| {})?;
-        let milliseconds = began.elapsed().as_secs_f64() * 1e3;
+        // Samples that an earlier method drew count with the time that they took.
+        let took = began.elapsed() + light.take_saved();
+        let milliseconds = took.as_secs_f64() * 1e3;
         answer.passages.sort_by_key(|passage| passage.rank);
         let mut cost = answer.trace.light_cost;
         cost += answer.trace.cost;

@@ -1,6 +1,7 @@
 //! Generators: what writes a text for a conversation, whether a model of this machine or a server.
 
 mod local;
+mod remembering;
 mod remote;
 
 use models::ModelError;
@@ -11,6 +12,7 @@ use models::sampling::Sampling;
 use crate::session::Cost;
 
 pub use local::LocalGenerator;
+pub use remembering::RememberingGenerator;
 pub use remote::RemoteGenerator;
 
 /// Why a generator wrote nothing.
