@@ -91,6 +91,12 @@ pub fn styles() -> (&'static str, &'static str, &'static str) {
     }
 }
 
+/// What stands in front of an answer.
+pub fn answer_label() -> String {
+    let (bold, _, plain) = styles();
+    format!("{bold}Answer:{plain} ")
+}
+
 /// Writes a line to standard error. Where nobody reads it, nothing is lost but the line.
 pub fn write_error(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");

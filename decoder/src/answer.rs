@@ -47,6 +47,10 @@ pub struct Trace {
     pub windows: Vec<WindowTrace>,
     /// Pieces that were written and could not be cited, with the reason; empty in a sound index.
     pub refused: Vec<String>,
+    /// Quotes that no text holds: what the model wrote where the evidence was not constrained. They are not shown
+    /// as evidence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfounded: Vec<String>,
     /// How the evidence was reranked, where it was.
     #[serde(default)]
     pub rerank: Option<RerankTrace>,

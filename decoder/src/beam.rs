@@ -1,10 +1,8 @@
 //! Beam search and diverse beam search over a constrained phrase.
 //!
 //! Beams add log-probabilities of the full vocabulary, not renormalised over what is allowed. Groups of beams
-//! are decoded one after another at every step, and a token that an earlier group took at the step counts
+//! are decoded one after another at every position, and a token that an earlier group took at the position counts
 //! against a later one (Vijayakumar et al. 2018, arXiv:1610.02424); one group is plain beam search.
-
-use std::collections::HashMap;
 
 use fmindex::Continuation;
 use models::ModelError;
@@ -165,6 +163,42 @@ pub fn search<S: BranchSource>(
     settings: &BeamSettings,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(Vec<Beam>, Cost), ModelError> {
+    let start = Start {
+        context,
+        logits,
+        constraint,
+    };
+    search_watched(source, start, close, settings, interrupted, &mut |_| {})
+}
+
+/// What beams go on from.
+#[derive(Clone, Copy)]
+pub struct Start<'a, C> {
+    /// The context that was read.
+    pub context: &'a C,
+    /// The logits after it.
+    pub logits: &'a [f32],
+    /// What may be written.
+    pub constraint: &'a PhraseConstraint,
+}
+
+/// As [`search`]; `watch` is shown every live beam after every token that it takes, forced ones too.
+///
+/// # Errors
+/// The model's own.
+pub fn search_watched<S: BranchSource>(
+    source: &mut S,
+    start: Start<'_, S::Context>,
+    close: u32,
+    settings: &BeamSettings,
+    interrupted: &dyn Fn() -> bool,
+    watch: &mut dyn FnMut(&PhraseConstraint),
+) -> Result<(Vec<Beam>, Cost), ModelError> {
+    let Start {
+        context,
+        logits,
+        constraint,
+    } = start;
     let groups = settings.groups.clamp(1, settings.beams.max(1));
     let ends: Vec<u32> = source.end_tokens().iter().copied().chain([close]).collect();
     let mut cost = Cost::default();
@@ -187,15 +221,33 @@ pub fn search<S: BranchSource>(
     let width =
         |group: usize| settings.beams / groups + usize::from(group < settings.beams % groups);
     let mut done: Vec<Vec<Beam>> = vec![Vec::new(); groups];
+    // By group and position, the tokens that its beams took there.
+    let mut taken: Vec<Vec<Vec<u32>>> = vec![Vec::new(); groups];
     while live.iter().any(|group| !group.is_empty()) && !interrupted() {
         read(source, live.iter_mut().flatten(), &mut cost)?;
-        let mut taken: HashMap<u32, u32> = HashMap::new();
-        for (group, beams) in live.iter_mut().enumerate() {
+        // Where the earlier groups that go on have got to: a group that forced runs took further waits for them.
+        let mut reached = usize::MAX;
+        for group in 0..groups {
+            let Some(position) = live[group].first().map(|beam| beam.beam.tokens().len()) else {
+                continue;
+            };
+            if position >= reached {
+                continue;
+            }
             let width = width(group);
-            let before = std::mem::take(beams);
+            let before = std::mem::take(&mut live[group]);
+            let (earlier, own) = taken.split_at_mut(group);
+            let own = &mut own[0];
+            let against: Vec<u32> = earlier
+                .iter()
+                .filter_map(|tokens| tokens.get(position))
+                .flatten()
+                .copied()
+                .collect();
+            let beams = &mut live[group];
             let mut options: Vec<Way> = Vec::new();
             for (number, beam) in before.iter().enumerate() {
-                options.extend(step(beam, number, &ends, width, settings, &taken));
+                options.extend(step(beam, number, &ends, width, settings, &against));
             }
             options.sort_by(|a, b| b.ranked.total_cmp(&a.ranked));
             options.truncate(width);
@@ -208,14 +260,20 @@ pub fn search<S: BranchSource>(
                     done[group].push(beam);
                     continue;
                 };
-                *taken.entry(token).or_default() += 1;
                 if beam.constraint.advance(token).is_err() {
                     continue;
                 }
                 cost.written += 1;
+                watch(&beam.constraint);
                 let mut waiting = vec![token];
                 if width == 1 {
-                    run_on(&mut beam, &mut waiting, settings, &mut cost);
+                    run_on(&mut beam, &mut waiting, settings, &mut cost, watch);
+                }
+                for (at, &token) in (position..).zip(&waiting) {
+                    if own.len() <= at {
+                        own.resize(at + 1, Vec::new());
+                    }
+                    own[at].push(token);
                 }
                 beams.push(Live {
                     beam,
@@ -224,11 +282,14 @@ pub fn search<S: BranchSource>(
                     logits: Vec::new(),
                 });
             }
-            // No live beam can still displace enough finished ones.
+            // As many as are wanted have ended: the group is done, even where a live beam might still score higher.
             let score = |beam: &Beam| beam.score(settings.length_penalty);
             done[group].sort_by(|a, b| score(b).total_cmp(&score(a)));
             if done[group].len() >= width {
                 beams.clear();
+            }
+            if let Some(beam) = beams.first() {
+                reached = reached.min(beam.beam.tokens().len());
             }
         }
     }
@@ -242,7 +303,13 @@ pub fn search<S: BranchSource>(
 }
 
 /// Takes continuations as long as there is one only and the phrase may not end.
-fn run_on(beam: &mut Beam, waiting: &mut Vec<u32>, settings: &BeamSettings, cost: &mut Cost) {
+fn run_on(
+    beam: &mut Beam,
+    waiting: &mut Vec<u32>,
+    settings: &BeamSettings,
+    cost: &mut Cost,
+    watch: &mut dyn FnMut(&PhraseConstraint),
+) {
     loop {
         let length = beam.tokens().len();
         if length >= settings.close_from || length >= settings.most_tokens {
@@ -256,6 +323,7 @@ fn run_on(beam: &mut Beam, waiting: &mut Vec<u32>, settings: &BeamSettings, cost
         }
         waiting.push(token);
         cost.written += 1;
+        watch(&beam.constraint);
     }
 }
 
@@ -316,7 +384,7 @@ fn step<C>(
     ends: &[u32],
     width: usize,
     settings: &BeamSettings,
-    taken: &HashMap<u32, u32>,
+    against: &[u32],
 ) -> Vec<Way> {
     let so_far = live.beam.log_probability;
     let length = live.beam.tokens().len();
@@ -342,13 +410,16 @@ fn step<C>(
         .iter()
         .filter_map(|next| {
             let log_probability = so_far + f64::from(logit(next.symbol)?) - normaliser;
-            let times = taken.get(&next.symbol).copied().unwrap_or(0);
+            let times = against
+                .iter()
+                .filter(|&&token| token == next.symbol)
+                .count();
             Some(Way {
                 parent,
                 token: Some(next.symbol),
                 chosen_end: false,
                 log_probability,
-                ranked: log_probability - settings.diversity * f64::from(times),
+                ranked: log_probability - settings.diversity * times as f64,
             })
         })
         .collect();

@@ -17,11 +17,11 @@ use crate::finish::{self, Answered, Helpers};
 use crate::forward_backward::ReadError;
 use crate::generator::GeneratorError;
 use crate::prompt::{self, Line};
-use crate::retrieval::{Rankings, Retriever};
-use crate::scorer::{self, ScorerError, WindowScorer};
+use crate::retrieval::{Hop, Rankings, Retriever};
+use crate::scorer::{self, ScorerError, WindowScorer, WindowText};
 use crate::session::{ModelSource, Session};
 use crate::settings::{AnswerPrompt, Settings};
-use crate::{stages, windows};
+use crate::{sentences, spelling, stages, windows};
 
 /// Why a question could not be answered.
 #[derive(Debug, thiserror::Error)]
@@ -159,6 +159,20 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// [`EngineError`]; finding nothing is no error but an answer without evidence.
     pub fn ask(&self, question: &str, settings: &Settings) -> Result<Answer, EngineError> {
+        self.ask_streaming(question, settings, &mut |_| {})
+    }
+
+    /// As [`Engine::ask`]; `on_text` is given the answer piece by piece as it is written, numbers that cite no
+    /// evidence still in it.
+    ///
+    /// # Errors
+    /// As [`Engine::ask`].
+    pub fn ask_streaming(
+        &self,
+        question: &str,
+        settings: &Settings,
+        on_text: &mut dyn FnMut(&str),
+    ) -> Result<Answer, EngineError> {
         if question.trim().is_empty() {
             return Err(EngineError::EmptyQuestion);
         }
@@ -178,7 +192,8 @@ impl<'a> Engine<'a> {
                 .encode_text(&prompt::question_lines(question)),
         );
 
-        let phrases = self.write_clues(&mut session, settings)?;
+        let most = settings.clues.most;
+        let phrases = self.write_clues(&mut session, settings, &[], most)?;
         milliseconds.clues = lap();
 
         let fm = self.index.fm();
@@ -193,7 +208,7 @@ impl<'a> Engine<'a> {
             let most = settings.clues.auxiliary;
             retriever = retriever.with_expansion(scorer::expand(expander, question, most)?);
         }
-        let rankings = retriever.rankings(&phrases)?;
+        let mut rankings = retriever.rankings(&phrases)?;
         milliseconds.candidates = lap();
         self.check_interrupt()?;
 
@@ -202,10 +217,12 @@ impl<'a> Engine<'a> {
         self.check_interrupt()?;
 
         let mut refused = Vec::new();
+        let mut unfounded = Vec::new();
         let mut evidence: Vec<Citation> = Vec::new();
         // Each piece with the window it was written for.
         let mut surroundings = Vec::new();
-        let mut writer = EvidenceWriter::new(candidates, windows, &settings.evidence, self.close);
+        let mut writer = EvidenceWriter::new(candidates, windows, &settings.evidence, self.close)
+            .with_sampling(settings.sampling);
         // By candidate that a piece of evidence led to, the id of the document that the piece is from.
         let mut led_to: HashMap<u32, String> = HashMap::new();
         let mut turned_to_answer = false;
@@ -239,6 +256,27 @@ impl<'a> Engine<'a> {
             let member = writer.windows()[opening.window].member;
             let note = prompt::title_note(&writer.candidates()[member as usize].title);
             session.push(&self.tokenizer().encode_text(&note));
+            if !settings.evidence.constrained {
+                let quote = self.write_unconstrained(&mut session, settings)?;
+                let window = &writer.windows()[opening.window];
+                let relevance = window.relevance;
+                writer.close(opening.window);
+                match self.cite_text(&quote) {
+                    Ok(mut citation) => {
+                        citation.score = relevance;
+                        surroundings.push(WindowText {
+                            title: citation.title.clone(),
+                            text: citation.quote.clone(),
+                        });
+                        evidence.push(citation);
+                    }
+                    Err(_) => unfounded.push(quote),
+                }
+                if evidence.len() + unfounded.len() >= settings.evidence.most {
+                    break;
+                }
+                continue;
+            }
             let Some(piece) = writer.write(&mut session, &opening)? else {
                 session.rollback(session.tokens().len() - before);
                 writer.close(opening.window);
@@ -257,9 +295,20 @@ impl<'a> Engine<'a> {
                     if evidence.len() < settings.hops.pieces
                         && evidence.len() + 1 < settings.evidence.most
                     {
+                        let known: Vec<String> = rankings
+                            .clues
+                            .iter()
+                            .map(|clue| clue.text.clone())
+                            .collect();
+                        let most = settings.hops.clues;
+                        let phrases = self.write_clues(&mut session, settings, &known, most)?;
                         let before = lap();
-                        let quote = &citation.quote;
-                        let raised = retriever.hop(quote, piece.member, &rankings, &mut writer)?;
+                        let hop = Hop {
+                            quote: &citation.quote,
+                            phrases: &phrases,
+                            from: piece.member,
+                        };
+                        let raised = retriever.hop(hop, &mut rankings, &mut writer)?;
                         for member in raised {
                             let from = led_to.entry(member);
                             from.or_insert_with(|| citation.id.clone());
@@ -290,7 +339,14 @@ impl<'a> Engine<'a> {
             cited,
             cost,
             passing,
-        } = self.write_answer(question, &evidence, session, turned_to_answer, settings)?;
+        } = self.write_answer(
+            question,
+            &evidence,
+            session,
+            turned_to_answer,
+            settings,
+            on_text,
+        )?;
         milliseconds.answer = lap();
         milliseconds.model = passing.as_secs_f64() * 1e3;
 
@@ -307,6 +363,7 @@ impl<'a> Engine<'a> {
             windows: window_traces(&writer),
             clues: rankings.clues,
             refused,
+            unfounded,
             rerank,
             generator: self.helpers.generator_name(),
             cost,
@@ -332,6 +389,7 @@ impl<'a> Engine<'a> {
         mut session: Session<ModelSource<'_>>,
         turned_to_answer: bool,
         settings: &Settings,
+        on_text: &mut dyn FnMut(&str),
     ) -> Result<Answered, EngineError> {
         let most = settings.answer.most_tokens;
         if evidence.is_empty() || most == 0 {
@@ -342,7 +400,7 @@ impl<'a> Engine<'a> {
             ));
         }
         if let Some(generator) = self.helpers.generator {
-            let mut answered = finish::cite(generator, question, evidence, settings)?;
+            let mut answered = finish::cite(generator, question, evidence, settings, on_text)?;
             answered.cost += session.cost();
             answered.passing += session.passing();
             return Ok(answered);
@@ -361,7 +419,7 @@ impl<'a> Engine<'a> {
             let (mut cost, mut passing) = (session.cost(), session.passing());
             let mut session = Session::new(ModelSource::new(self.model), Vec::new());
             session.push(&tokens);
-            let answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
+            let answer = self.write_freely(&mut session, most, settings, on_text)?;
             cost += session.cost();
             passing += session.passing();
             return Ok(Answered::plain(answer, cost, passing));
@@ -370,47 +428,93 @@ impl<'a> Engine<'a> {
             let line = &[Line::Answer];
             stages::choose_line(&mut session, self.tokenizer(), self.close, line)?;
         }
-        let answer = stages::write_answer(&mut session, self.tokenizer(), self.close, most)?;
+        let answer = self.write_freely(&mut session, most, settings, on_text)?;
         Ok(Answered::plain(answer, session.cost(), session.passing()))
     }
 
-    /// The clue stage: one line a clue, until the model turns to evidence or the limit is reached.
+    fn write_freely(
+        &self,
+        session: &mut Session<ModelSource<'_>>,
+        most: usize,
+        settings: &Settings,
+        on_text: &mut dyn FnMut(&str),
+    ) -> Result<String, EngineError> {
+        let (tokenizer, sampling) = (self.tokenizer(), settings.sampling);
+        let text = stages::write_freely(session, tokenizer, self.close, most, sampling, on_text)?;
+        Ok(text)
+    }
+
+    /// A quote that the model writes without a constraint: as many whole sentences as the limit holds.
+    fn write_unconstrained(
+        &self,
+        session: &mut Session<ModelSource<'_>>,
+        settings: &Settings,
+    ) -> Result<String, EngineError> {
+        let most = settings.evidence.most_tokens;
+        let text = self.write_freely(session, most, settings, &mut |_| {})?;
+        let end = sentences::starts(&text).into_iter().next_back();
+        let whole = match end {
+            // The limit ended the last sentence.
+            Some(last) if last > 0 && !text.ends_with(['.', '!', '?', '。', '।', '؟']) => {
+                text[..last].trim_end()
+            }
+            _ => &text,
+        };
+        Ok(whole.to_owned())
+    }
+
+    /// The first place of a text that can be cited, in any of the spellings in which it can stand.
+    fn cite_text(&self, text: &str) -> Result<Citation, String> {
+        let mut refusal = "the text stands nowhere".to_owned();
+        for tokens in spelling::forms(self.tokenizer(), text) {
+            match self.cite_phrase(&tokens) {
+                Ok(citation) => return Ok(citation),
+                Err(reason) => refusal = reason,
+            }
+        }
+        Err(refusal)
+    }
+
+    /// A clue stage: one line a clue, until the model turns to evidence or `most` are written. What is `known` is
+    /// not written again. Before any evidence the first clue is not up to the model.
     fn write_clues(
         &self,
         session: &mut Session<ModelSource<'_>>,
         settings: &Settings,
+        known: &[String],
+        most: usize,
     ) -> Result<Vec<String>, EngineError> {
         let mut phrases: Vec<String> = Vec::new();
         let tokenizer = self.tokenizer();
         let fm = self.index.fm();
-        for written in 0..settings.clues.most {
+        for written in 0..most {
             self.check_interrupt()?;
             let before = session.tokens().len();
-            let choices: &[Line] = if written == 0 {
+            let choices: &[Line] = if written == 0 && known.is_empty() {
                 &[Line::Clue]
             } else {
                 &[Line::Clue, Line::Evidence]
             };
             let line = stages::choose_line(session, tokenizer, self.close, choices)?;
+            let (clues, sampling) = (&settings.clues, settings.sampling);
             let clue = match line {
                 Line::Clue => {
-                    stages::write_clue(session, fm, tokenizer, self.close, &settings.clues)?
+                    stages::write_clue(session, fm, tokenizer, self.close, clues, sampling)?
                 }
                 _ => None,
             };
-            let Some(clue) = clue else {
-                // The line that was not written is taken back; the evidence stage writes its own.
-                session.rollback(session.tokens().len() - before);
-                break;
+            let same = |clue: &str| {
+                let mut all = known.iter().chain(&phrases);
+                all.any(|other| other.to_lowercase() == clue.to_lowercase())
             };
-            let known = phrases
-                .iter()
-                .any(|other| other.to_lowercase() == clue.to_lowercase());
-            if known {
-                session.rollback(session.tokens().len() - before);
-                break;
+            match clue.filter(|clue| !same(clue)) {
+                Some(clue) => phrases.push(clue),
+                None => {
+                    // The line that was not written is taken back; the evidence stage writes its own.
+                    session.rollback(session.tokens().len() - before);
+                    break;
+                }
             }
-            phrases.push(clue);
         }
         Ok(phrases)
     }

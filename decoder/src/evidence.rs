@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fmindex::{DocumentSet, SetPosition};
 use models::ModelError;
+use models::sampling::Sampling;
 
 use crate::candidates::{self, Candidate};
 use crate::constraint::PhraseConstraint;
@@ -25,8 +26,25 @@ pub struct Piece {
     pub window: usize,
     /// Relevance of the best window that the cited place overlaps.
     pub relevance: f32,
-    /// Tokens chosen by the model, the others having been forced.
+    /// Tokens at which the model had a choice, the others having been forced.
     pub chosen: usize,
+}
+
+/// Most tokens of a forced run that are evaluated in one pass where the piece might end within it.
+pub const BLOCK: usize = 16;
+
+/// A token of a forced run.
+struct Forced {
+    token: u32,
+    /// Whether the piece might end before it.
+    decides: bool,
+}
+
+/// What a piece may do where it stands.
+#[derive(Clone, Copy)]
+struct Standing {
+    may_end: bool,
+    covered: bool,
 }
 
 /// Writes pieces of evidence, each for the next-best window that has something left to quote.
@@ -42,6 +60,8 @@ pub struct EvidenceWriter<'a> {
     settings: &'a EvidenceSettings,
     /// Token that closes a piece.
     close: u32,
+    /// How a token is chosen among those that are allowed.
+    sampling: Sampling,
     /// The union of all candidates, where the scope asks for it.
     everything: Option<(Arc<DocumentSet>, Vec<u32>)>,
     /// Sentence starts that were quoted, as (member, offset).
@@ -64,11 +84,18 @@ impl<'a> EvidenceWriter<'a> {
             pieces: Vec::new(),
             settings,
             close,
+            sampling: Sampling::greedy(),
             everything: None,
             quoted: HashSet::new(),
         };
         writer.extend(candidates, windows);
         writer
+    }
+
+    /// The same, drawing tokens as `sampling` says. The repetition penalty does not count: quotes are what they are.
+    #[must_use]
+    pub fn with_sampling(self, sampling: Sampling) -> Self {
+        Self { sampling, ..self }
     }
 
     /// Adds candidates after those that are there, and windows, whose `member` counts from the first of all
@@ -227,7 +254,11 @@ impl<'a> EvidenceWriter<'a> {
     /// Writes one piece: every token continues a text in scope, and the piece ends where the alignment
     /// permits it and the model prefers to, at the limit, or where nothing continues.
     ///
-    /// `logit'(t) = logit(t) + λ·max r(w)` over the windows `w` in which `t` would stand.
+    /// `logit'(t) = logit(t) + λ·max r(w)` over the windows `w` in which `t` would stand; the end keeps its own. What
+    /// is drawn depends on the position in the context alone, so forced runs change nothing.
+    ///
+    /// Where one continuation is left nothing is evaluated; where the piece might also end, up to [`BLOCK`] tokens of
+    /// the run are evaluated in one pass, and the piece is cut back to the first end that is preferred.
     ///
     /// # Errors
     /// The model's own.
@@ -251,18 +282,28 @@ impl<'a> EvidenceWriter<'a> {
         let first: Vec<SetPosition> = opening.starts.iter().map(|&start| place(start)).collect();
         let aligned = Arc::new(self.aligned(&members, &first));
         let mut constraint = PhraseConstraint::documents_from(set, first, aligned);
+        let ends: Vec<u32> = session
+            .source()
+            .end_tokens()
+            .iter()
+            .copied()
+            .chain([self.close])
+            .collect();
+        let within = |constraint: &PhraseConstraint| Standing {
+            may_end: !constraint.tokens().is_empty() && self.may_end(constraint, &members),
+            covered: !self.settings.cover || self.covers(constraint, own as u32, &window),
+        };
+        let close_from = self.settings.close_from();
         let mut chosen = 0;
         let mut allowed = Vec::new();
-        let close_from = self.settings.close_from();
         // Length of the longest beginning at which the piece may end.
         let mut last_end = 0;
         loop {
             let length = constraint.tokens().len();
-            let may_end = length > 0 && self.may_end(&constraint, &members);
-            if may_end {
+            let standing = within(&constraint);
+            if standing.may_end {
                 last_end = length;
             }
-            let covered = !self.settings.cover || self.covers(&constraint, own as u32, &window);
             if length >= self.settings.most_tokens {
                 break;
             }
@@ -271,40 +312,44 @@ impl<'a> EvidenceWriter<'a> {
                 last_end = length;
                 break;
             }
-            let permitted = may_end && covered && length >= close_from;
-            let token = if let ([only], false) = (&allowed[..], permitted) {
-                only.symbol
-            } else {
-                let ahead = self.relevance_ahead(&constraint, &members);
-                let ends = session.source().end_tokens().to_vec();
-                let logits = session.logits()?;
-                let logit = |token: u32| {
-                    logits
-                        .get(token as usize)
-                        .copied()
-                        .unwrap_or(f32::NEG_INFINITY)
-                };
-                let steered = allowed.iter().map(|continuation| {
-                    let ahead = ahead
-                        .iter()
-                        .find(|(symbol, _)| *symbol == continuation.symbol);
-                    let bonus =
-                        self.settings.lambda * ahead.map_or(0.0, |(_, relevance)| *relevance);
-                    (continuation.symbol, logit(continuation.symbol) + bonus)
-                });
-                // The smallest symbol wins a tie, so that the choice does not depend on the order.
-                let best = steered.reduce(|best, next| if next.1 > best.1 { next } else { best });
-                let Some((symbol, score)) = best else { break };
-                let end = ends
-                    .iter()
-                    .map(|&end| logit(end))
-                    .fold(logit(self.close), f32::max);
-                if permitted && end > score {
-                    break;
-                }
-                chosen += 1;
-                symbol
+            let permitted = |standing: Standing, length: usize| {
+                standing.may_end && standing.covered && length >= close_from
             };
+            let token = match (&allowed[..], permitted(standing, length)) {
+                ([only], false) => only.symbol,
+                ([_], true) => {
+                    let run = self.forced_run(&constraint, |constraint| {
+                        permitted(within(constraint), constraint.tokens().len())
+                    });
+                    let kept = self.end_in_run(session, &constraint, &members, &run, &ends)?;
+                    for step in run.iter().take(kept) {
+                        if constraint.advance(step.token).is_err() {
+                            return Ok(None);
+                        }
+                        let length = constraint.tokens().len();
+                        if within(&constraint).may_end {
+                            last_end = length;
+                        }
+                    }
+                    chosen += run.iter().take(kept).filter(|step| step.decides).count();
+                    if kept < run.len() {
+                        break;
+                    }
+                    continue;
+                }
+                (_, permitted) => {
+                    let position = session.tokens().len();
+                    let ahead = self.relevance_ahead(&constraint, &members);
+                    let symbols: Vec<u32> = allowed.iter().map(|next| next.symbol).collect();
+                    let logits = session.logits()?;
+                    let may_end = permitted.then_some(&ends[..]);
+                    match self.choose(logits, &symbols, &ahead, may_end, position) {
+                        Some(token) if token != self.close => token,
+                        _ => break,
+                    }
+                }
+            };
+            chosen += usize::from(allowed.len() > 1);
             if constraint.advance(token).is_err() {
                 break;
             }
@@ -319,6 +364,114 @@ impl<'a> EvidenceWriter<'a> {
             }
         }
         Ok(self.place(&constraint, &members, opening.window, chosen))
+    }
+
+    /// The token to go on with, or `close` to end, by the steered logits: the largest, or one that is drawn. Of equal
+    /// ones going on comes before ending, then the smaller symbol. `ends` are the tokens that stand for the end, where
+    /// the piece may end.
+    fn choose(
+        &self,
+        logits: &[f32],
+        symbols: &[u32],
+        ahead: &[(u32, f32)],
+        ends: Option<&[u32]>,
+        position: usize,
+    ) -> Option<u32> {
+        let logit = |token: u32| {
+            let logit = logits.get(token as usize).copied();
+            logit.unwrap_or(f32::NEG_INFINITY)
+        };
+        let steered = |symbol: u32| {
+            let ahead = ahead.iter().find(|(other, _)| *other == symbol);
+            let relevance = ahead.map_or(0.0, |(_, relevance)| *relevance);
+            (symbol, logit(symbol) + self.settings.lambda * relevance)
+        };
+        let mut options: Vec<(u32, f32)> = symbols.iter().map(|&symbol| steered(symbol)).collect();
+        let end = ends.map(|ends| {
+            let wish = ends.iter().map(|&end| logit(end));
+            (self.close, wish.fold(f32::NEG_INFINITY, f32::max))
+        });
+        if self.sampling.temperature > 0.0 {
+            options.extend(end);
+            return self.sampling.choose_among(&options, position);
+        }
+        // What is allowed stands, even where the logits are no numbers.
+        let best = options
+            .into_iter()
+            .reduce(|best, next| if next.1 > best.1 { next } else { best })?;
+        match end {
+            Some((close, wish)) if wish > best.1 => Some(close),
+            _ => Some(best.0),
+        }
+    }
+
+    /// The tokens that have to follow the phrase while nothing else can, as far as the last place within a block at
+    /// which the piece might end, and one token more.
+    fn forced_run(
+        &self,
+        constraint: &PhraseConstraint,
+        permitted: impl Fn(&PhraseConstraint) -> bool,
+    ) -> Vec<Forced> {
+        let mut ahead = constraint.clone();
+        let mut run: Vec<Forced> = Vec::new();
+        let mut useful = 0;
+        while run.len() < BLOCK && ahead.tokens().len() < self.settings.most_tokens {
+            let Some(token) = ahead.forced() else { break };
+            let decides = permitted(&ahead);
+            if ahead.advance(token).is_err() {
+                break;
+            }
+            run.push(Forced { token, decides });
+            if decides {
+                useful = run.len();
+            }
+        }
+        run.truncate(useful);
+        run
+    }
+
+    /// Reads a forced run in one pass, and appends to the session as much of it as stands before the first end that
+    /// is preferred. Gives the number of tokens that were kept.
+    fn end_in_run<S: LogitsSource>(
+        &self,
+        session: &mut Session<S>,
+        constraint: &PhraseConstraint,
+        members: &[u32],
+        run: &[Forced],
+        ends: &[u32],
+    ) -> Result<usize, ModelError> {
+        let first = session.tokens().len();
+        let tokens: Vec<u32> = run.iter().map(|step| step.token).collect();
+        let (last, before) = tokens.split_last().expect("a run holds the forced token");
+        let rows = if before.is_empty() {
+            vec![session.logits()?.to_vec()]
+        } else {
+            session.push(before);
+            session.logits_of_last(run.len())?
+        };
+        let mut ahead = constraint.clone();
+        let mut kept = 0;
+        for (step, logits) in run.iter().zip(&rows) {
+            if step.decides {
+                let relevance = self.relevance_ahead(&ahead, members);
+                let position = first + kept;
+                let choice = self.choose(logits, &[step.token], &relevance, Some(ends), position);
+                if choice != Some(step.token) {
+                    break;
+                }
+            }
+            if ahead.advance(step.token).is_err() {
+                break;
+            }
+            kept += 1;
+        }
+        if kept == run.len() {
+            session.push(&[*last]);
+        } else {
+            session.rollback(before.len() - kept);
+        }
+        session.count_written(kept as u64);
+        Ok(kept)
     }
 
     /// Positions at which the same tokens count as the same piece; what was quoted before is no such place.

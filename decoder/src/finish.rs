@@ -121,6 +121,7 @@ pub(crate) fn cite(
     question: &str,
     evidence: &[Citation],
     settings: &Settings,
+    on_text: &mut dyn FnMut(&str),
 ) -> Result<Answered, EngineError> {
     let shown = evidence.len().min(settings.answer.evidence);
     let mut order: Vec<usize> = (0..shown).collect();
@@ -137,7 +138,8 @@ pub(crate) fn cite(
         generator,
         question,
         &passages,
-        settings.answer.most_tokens,
+        (settings.answer.most_tokens, settings.sampling),
+        on_text,
     )?)
 }
 
@@ -146,7 +148,8 @@ pub(crate) fn cite_passages(
     generator: &dyn Generator,
     question: &str,
     passages: &[(usize, &str, &str)],
-    most_tokens: usize,
+    (most_tokens, sampling): (usize, Sampling),
+    on_text: &mut dyn FnMut(&str),
 ) -> Result<Answered, GeneratorError> {
     let asked = Asked {
         question,
@@ -159,10 +162,10 @@ pub(crate) fn cite_passages(
         &Request {
             messages: &messages,
             most_tokens,
-            sampling: Sampling::greedy(),
+            sampling,
             samples: 1,
         },
-        &mut |_| {},
+        on_text,
     )?;
     let text = output.written.pop().map_or(String::new(), |w| w.text);
     Ok(Answered {

@@ -7,7 +7,7 @@ use corpus_tools::{Citation, CiteError};
 use models::language_model::Wanted;
 
 use crate::answer::{Answer, Milliseconds, Trace};
-use crate::beam::{self, Beam, ModelBranches};
+use crate::beam::{self, ModelBranches};
 use crate::constraint::PhraseConstraint;
 use crate::engine::{Engine, EngineError};
 use crate::prompt::{self, Line};
@@ -59,7 +59,7 @@ impl Engine<'_> {
         let mut refused = Vec::new();
         let mut cited = None;
         for beam in &beams {
-            match self.cite_beam(beam) {
+            match self.cite_phrase(beam.tokens()) {
                 Ok(mut citation) => {
                     cited.get_or_insert(beam);
                     citation.score = beam.score(settings.beams.length_penalty) as f32;
@@ -80,7 +80,7 @@ impl Engine<'_> {
         }
         // The answer rests on the best phrase alone.
         let top = &evidence[..evidence.len().min(1)];
-        let answered = self.write_answer(question, top, session, false, settings)?;
+        let answered = self.write_answer(question, top, session, false, settings, &mut |_| {})?;
         cost += answered.cost;
         milliseconds.answer = began.elapsed().as_secs_f64() * 1e3 - milliseconds.evidence;
         let trace = Trace {
@@ -102,21 +102,23 @@ impl Engine<'_> {
         })
     }
 
-    /// The first place of a beam's phrase that can be cited.
-    fn cite_beam(&self, beam: &Beam) -> Result<Citation, String> {
+    /// The first place of a phrase that can be cited.
+    pub(crate) fn cite_phrase(&self, tokens: &[u32]) -> Result<Citation, String> {
         let fm = self.index.fm();
-        let ranges = fm.range(beam.tokens());
+        let ranges = fm.range(tokens);
         let mut refusal: Option<CiteError> = None;
-        let length = beam.tokens().len() as u32;
-        for place in fm.locate(&ranges).take(MOST_PLACES) {
-            let span = place.start..place.start + length;
-            match self.index.cite(self.tokenizer(), place.document, span) {
-                Ok(mut citation) => {
-                    citation.other_occurrences = fm.count(&ranges).saturating_sub(1);
-                    return Ok(citation);
-                }
-                Err(error) => {
-                    refusal.get_or_insert(error);
+        let length = tokens.len() as u32;
+        if length > 0 {
+            for place in fm.locate(&ranges).take(MOST_PLACES) {
+                let span = place.start..place.start + length;
+                match self.index.cite(self.tokenizer(), place.document, span) {
+                    Ok(mut citation) => {
+                        citation.other_occurrences = fm.count(&ranges).saturating_sub(1);
+                        return Ok(citation);
+                    }
+                    Err(error) => {
+                        refusal.get_or_insert(error);
+                    }
                 }
             }
         }

@@ -136,6 +136,13 @@ impl LogitsProcessor {
             let ends = self.ends.contains(&id);
             sequence.stage = match std::mem::replace(&mut sequence.stage, Stage::Ended) {
                 Stage::Free if !ends => open(&*self.rules, &sequence.seen),
+                Stage::Phrase(phrase) if !phrase.permits(id) => {
+                    let position = phrase.constraint.tokens().len();
+                    Stage::Failed(ConstraintError::NotAllowed {
+                        symbol: id,
+                        position,
+                    })
+                }
                 Stage::Phrase(phrase) if phrase.close.contains(&id) => match ends {
                     true => Stage::Ended,
                     false => open(&*self.rules, &sequence.seen),
@@ -166,14 +173,8 @@ impl LogitsProcessor {
         match &self.sequences[row].stage {
             Stage::Free => {}
             Stage::Phrase(phrase) => {
-                let length = phrase.constraint.tokens().len();
-                let mut allowed: Vec<Continuation> = Vec::new();
-                if length < phrase.most_tokens {
-                    phrase.constraint.allowed(&mut allowed);
-                    // What closes a phrase is never part of one.
-                    allowed.retain(|next| !phrase.close.contains(&next.symbol));
-                }
-                let close = match allowed.is_empty() || length >= phrase.close_from {
+                let allowed = phrase.continuations();
+                let close = match phrase.may_close(&allowed) {
                     true => phrase.close.as_slice(),
                     false => &[],
                 };
@@ -181,6 +182,31 @@ impl LogitsProcessor {
                 only(&mut tokens.chain(close.iter().copied()), logits);
             }
             Stage::Ended | Stage::Failed(_) => only(&mut self.ends.iter().copied(), logits),
+        }
+    }
+}
+
+impl Phrase {
+    /// The tokens of texts that may follow; what closes a phrase is never part of one.
+    fn continuations(&self) -> Vec<Continuation> {
+        let mut allowed: Vec<Continuation> = Vec::new();
+        if self.constraint.tokens().len() < self.most_tokens {
+            self.constraint.allowed(&mut allowed);
+            allowed.retain(|next| !self.close.contains(&next.symbol));
+        }
+        allowed
+    }
+
+    fn may_close(&self, continuations: &[Continuation]) -> bool {
+        continuations.is_empty() || self.constraint.tokens().len() >= self.close_from
+    }
+
+    /// Whether the mask leaves a token open.
+    fn permits(&self, token: u32) -> bool {
+        let length = self.constraint.tokens().len();
+        match self.close.contains(&token) {
+            true => length >= self.close_from || self.may_close(&self.continuations()),
+            false => length < self.most_tokens && self.constraint.allows(token),
         }
     }
 }

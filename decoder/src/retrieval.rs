@@ -22,6 +22,8 @@ use crate::{fusion, spelling};
 
 /// Windows of linked documents that are scored for each document that a hop may lead to.
 const WINDOWS_PER_HOP: usize = 4;
+/// Linked documents that become candidates for each document that a hop may lead to: those with the rarest names.
+const LINKED_PER_HOP: usize = 32;
 
 /// What one question is retrieved with.
 pub struct Retriever<'a> {
@@ -321,24 +323,30 @@ impl<'a> Retriever<'a> {
         Ok((candidates, windows))
     }
 
-    /// Follows the titles that are named in a piece of evidence from candidate `from`: documents that are
-    /// no candidates yet become some, with their windows, and the windows of the most relevant ones are
-    /// raised. Gives the members that were raised.
+    /// Follows the titles that are named in a piece of evidence, and the clues that were written after it: their
+    /// documents that are no candidates yet become some, with their windows, and the windows of the most relevant
+    /// ones are raised. Gives the members that were raised.
     ///
     /// # Errors
     /// As [`Retriever::windows`].
     pub fn hop(
         &mut self,
-        quote: &str,
-        from: u32,
-        rankings: &Rankings,
+        hop: Hop<'_>,
+        rankings: &mut Rankings,
         writer: &mut EvidenceWriter<'_>,
     ) -> Result<Vec<u32>, EngineError> {
         let settings = &self.settings.hops;
-        let shares = self.shares(&self.named(quote)?);
-        let own = writer.candidates()[from as usize].document;
+        let mut shares = self.shares(&self.named(hop.quote)?);
+        for (document, share) in self.clue_shares(hop.phrases, rankings) {
+            let best: &mut f32 = shares.entry(document).or_default();
+            *best = best.max(share);
+        }
+        let own = writer.candidates()[hop.from as usize].document;
         let mut linked: Vec<(DocumentId, f32)> = shares.into_iter().collect();
-        linked.retain(|&(document, _)| document != own);
+        linked.retain(|&(document, share)| document != own && share > 0.0);
+        // The likeliest first; making a candidate of a long document takes time.
+        linked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        linked.truncate(settings.documents * LINKED_PER_HOP);
         linked.sort_by_key(|&(document, _)| document);
         let known: HashMap<DocumentId, u32> = writer
             .candidates()
@@ -379,4 +387,34 @@ impl<'a> Retriever<'a> {
         }
         Ok(raised.into_iter().map(|(_, member, _)| member).collect())
     }
+
+    /// The share of a bonus for the documents of clues that were written after a piece, as [`shares`] has it for
+    /// titles: the document score over that of one clue which stands once in the collection, at most 1. The clues
+    /// are added to `rankings`, so that they open windows.
+    fn clue_shares(&self, phrases: &[String], rankings: &mut Rankings) -> HashMap<DocumentId, f32> {
+        if phrases.is_empty() {
+            return HashMap::new();
+        }
+        let fm = self.index.fm();
+        let settings = &self.settings.clues;
+        let (clues, ranking) = clues::rank_documents(fm, self.tokenizer, phrases, settings);
+        rankings.clues.extend(clues);
+        let once = clues::weight(fm.documents(), 1, 1, settings);
+        let most = clues::contribution(once, 1).max(f64::MIN_POSITIVE);
+        ranking
+            .into_iter()
+            .map(|(document, score)| (document, (score / most).min(1.0) as f32))
+            .collect()
+    }
+}
+
+/// What a further hop begins with.
+#[derive(Debug, Clone, Copy)]
+pub struct Hop<'a> {
+    /// The quote whose text is searched for titles.
+    pub quote: &'a str,
+    /// Clues that were written after it.
+    pub phrases: &'a [String],
+    /// The candidate that the quote is from.
+    pub from: u32,
 }

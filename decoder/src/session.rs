@@ -17,6 +17,12 @@ pub trait LogitsSource {
     /// # Errors
     /// The model cannot take the tokens, for one because its context is full.
     fn append(&mut self, tokens: &[u32]) -> Result<Vec<f32>, ModelError>;
+    /// Appends `tokens` in one pass and returns the logits after each of the last `rows` of them, in order.
+    ///
+    /// # Errors
+    /// As [`LogitsSource::append`].
+    fn append_for_last(&mut self, tokens: &[u32], rows: usize)
+    -> Result<Vec<Vec<f32>>, ModelError>;
     /// Cuts the context back to its first `length` tokens.
     fn truncate(&mut self, length: usize);
     /// Vocabulary entries that stand for something; logits at or above this are padding.
@@ -52,6 +58,19 @@ impl LogitsSource for ModelSource<'_> {
     fn append(&mut self, tokens: &[u32]) -> Result<Vec<f32>, ModelError> {
         let logits = self.model.forward(&mut self.cache, tokens, Wanted::Last)?;
         Ok(logits.row(0).to_vec())
+    }
+
+    fn append_for_last(
+        &mut self,
+        tokens: &[u32],
+        rows: usize,
+    ) -> Result<Vec<Vec<f32>>, ModelError> {
+        let places: Vec<usize> = (tokens.len().saturating_sub(rows)..tokens.len()).collect();
+        let wanted = Wanted::At(&places);
+        let logits = self.model.forward(&mut self.cache, tokens, wanted)?;
+        Ok((0..logits.rows())
+            .map(|row| logits.row(row).to_vec())
+            .collect())
     }
 
     fn truncate(&mut self, length: usize) {
@@ -151,6 +170,9 @@ impl<S: LogitsSource> Session<S> {
 
     /// Takes the last `count` tokens back; the logits then have to be asked for again.
     pub fn rollback(&mut self, count: usize) {
+        if count == 0 {
+            return;
+        }
         let length = self.tokens.len().saturating_sub(count);
         self.tokens.truncate(length);
         self.logits.clear();
@@ -158,6 +180,39 @@ impl<S: LogitsSource> Session<S> {
             self.source.truncate(length);
             self.read = length;
         }
+    }
+
+    /// Logits after each of the last `count` tokens of the context (all, if it is shorter), in order, from one pass
+    /// over them and whatever else was waiting.
+    ///
+    /// # Errors
+    /// The model's own.
+    pub fn logits_of_last(&mut self, count: usize) -> Result<Vec<Vec<f32>>, ModelError> {
+        let count = count.min(self.tokens.len());
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        // What was read of the last tokens is read again: only the logits of one position are kept.
+        let from = self.read.min(self.tokens.len() - count);
+        if from < self.read {
+            self.source.truncate(from);
+        }
+        let waiting = &self.tokens[from..];
+        let start = Instant::now();
+        let mut rows = self.source.append_for_last(waiting, count)?;
+        self.passing += start.elapsed();
+        self.cost.passes += 1;
+        self.cost.evaluated += waiting.len() as u64;
+        self.read = self.tokens.len();
+        let size = self.source.vocabulary_size();
+        rows.iter_mut().for_each(|row| row.truncate(size));
+        self.logits = rows.last().cloned().unwrap_or_default();
+        Ok(rows)
+    }
+
+    /// Counts a run of tokens that were pushed to see where they end as written.
+    pub fn count_written(&mut self, tokens: u64) {
+        self.cost.written += tokens;
     }
 
     /// Logits after the context, one a vocabulary entry; padding is cut off.

@@ -7,6 +7,7 @@
 //! without clues and with pieces that end as soon as they may. Figures at the fields are from these same questions,
 //! so they are no estimate for others.
 
+use models::sampling::Sampling;
 use serde::{Deserialize, Serialize};
 
 use crate::forward_backward::rerank::RerankSettings;
@@ -33,6 +34,8 @@ pub struct Settings {
     pub answer: AnswerSettings,
     /// Naive constrained beams over the whole collection, the rival of the engine.
     pub beams: BeamSettings,
+    /// How tokens of clues, evidence and answer are chosen among those that are allowed: greedily by default.
+    pub sampling: Sampling,
 }
 
 impl Settings {
@@ -62,6 +65,7 @@ impl Settings {
             ("titles.bonus", self.titles.bonus.into()),
             ("hops.pieces", count(self.hops.pieces)),
             ("hops.documents", count(self.hops.documents)),
+            ("hops.clues", count(self.hops.clues)),
             ("hops.bonus", self.hops.bonus.into()),
             ("windows.whole_paragraph", windows.whole_paragraph.into()),
             ("windows.lexical", windows.lexical.into()),
@@ -71,6 +75,10 @@ impl Settings {
             ("answer.most_tokens", count(self.answer.most_tokens)),
             ("beams.diversity", self.beams.diversity),
             ("beams.length_penalty", self.beams.length_penalty),
+            ("sampling.temperature", self.sampling.temperature.into()),
+            ("sampling.top_k", count(self.sampling.top_k)),
+            ("sampling.top_p", self.sampling.top_p.into()),
+            ("sampling.min_p", self.sampling.min_p.into()),
         ];
         let least_one = [
             ("clues.most_tokens", count(clues.most_tokens)),
@@ -204,6 +212,9 @@ pub struct HopSettings {
     pub pieces: usize,
     /// Most documents that one piece leads to: those whose windows are the most relevant.
     pub documents: usize,
+    /// Most clues that the model may write after each of these pieces, with it in front; their documents count as
+    /// those that are named. 0: titles alone.
+    pub clues: usize,
     /// What being named in a piece of evidence adds to the relevance of a document's windows; a frequent name
     /// and one of several documents have less of it (see [`shares`](crate::retrieval::shares)). With hops, the
     /// share of gold documents in the first five pieces was 0.82 instead of 0.70 on HotpotQA and 0.93 instead of
@@ -216,6 +227,7 @@ impl Default for HopSettings {
         Self {
             pieces: 2,
             documents: 2,
+            clues: 0,
             bonus: 0.6,
         }
     }
@@ -342,6 +354,9 @@ pub struct EvidenceSettings {
     pub lambda: f32,
     /// Where the surviving positions lie.
     pub scope: Scope,
+    /// Whether the model can write nothing but what stands in a text. Without it (an ablation of the paper) it
+    /// writes freely after the title of each window, and what no text holds is no evidence and is counted.
+    pub constrained: bool,
 }
 
 impl Default for EvidenceSettings {
@@ -357,6 +372,7 @@ impl Default for EvidenceSettings {
             repeat: 0.1,
             lambda: 4.0,
             scope: Scope::Place,
+            constrained: true,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use fmindex::{Continuation, Index};
 use models::ModelError;
+use models::sampling::Sampling;
 use models::tokenizer::Tokenizer;
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -104,6 +105,7 @@ pub fn write_clue<S: LogitsSource>(
     tokenizer: &Tokenizer,
     close: u32,
     settings: &ClueSettings,
+    sampling: Sampling,
 ) -> Result<Option<String>, ModelError> {
     let mut constraint = PhraseConstraint::corpus(index);
     let mut allowed = Vec::new();
@@ -121,23 +123,33 @@ pub fn write_clue<S: LogitsSource>(
             }
         }
         let ends = session.source().end_tokens().to_vec();
+        let position = session.tokens().len();
         let logits = session.logits()?;
-        let best = if length == 0 {
-            best_allowed(logits, &constraint, |token| begins_word(tokenizer, token))
-        } else {
-            best_allowed(logits, &constraint, |_| true)
-        };
-        let Some((token, logit)) = best else { break };
+        let admits = |token: u32| length > 0 || begins_word(tokenizer, token);
         let end = ends
             .iter()
             .chain([&close])
             .filter_map(|&end| logits.get(end as usize).copied());
-        if length >= settings.close_from
-            && whole == length
-            && end.fold(f32::NEG_INFINITY, f32::max) > logit
-        {
+        let may_end = length >= settings.close_from && whole == length;
+        let end = may_end.then(|| end.fold(f32::NEG_INFINITY, f32::max));
+        let token = if sampling.temperature > 0.0 {
+            constraint.allowed(&mut allowed);
+            let open = allowed.iter().map(|next| next.symbol);
+            let mut options: Vec<(u32, f32)> = open
+                .filter(|&symbol| admits(symbol))
+                .filter_map(|symbol| Some((symbol, *logits.get(symbol as usize)?)))
+                .collect();
+            options.extend(end.map(|end| (close, end)));
+            sampling.choose_among(&options, position)
+        } else {
+            best_allowed(logits, &constraint, admits).map(|(token, logit)| match end {
+                Some(end) if end > logit => close,
+                _ => token,
+            })
+        };
+        let Some(token) = token.filter(|&token| token != close) else {
             break;
-        }
+        };
         if constraint.advance(token).is_err() {
             break;
         }
@@ -192,23 +204,33 @@ pub fn choose_line<S: LogitsSource>(
     Ok(*line)
 }
 
-/// Writes freely and greedily until a line break, an end token or `most` tokens. Returns the text.
+/// Writes freely until a line break, an end token or `most` tokens. Returns the text. `on_text` is given every piece
+/// of it as it comes, whole characters only.
 ///
 /// # Errors
 /// The model's own.
-pub fn write_answer<S: LogitsSource>(
+pub fn write_freely<S: LogitsSource>(
     session: &mut Session<S>,
     tokenizer: &Tokenizer,
     close: u32,
     most: usize,
+    sampling: Sampling,
+    on_text: &mut dyn FnMut(&str),
 ) -> Result<String, ModelError> {
+    let mut shown = 0;
     let mut written = Vec::new();
     let ends = session.source().end_tokens().to_vec();
     while written.len() < most && session.tokens().len() < session.source().context_length() {
-        let logits = session.logits()?;
-        let Some(&(token, _)) = favourites(logits, 1).first() else {
+        let position = session.tokens().len();
+        let history: &[u32] = match sampling.repetition_penalty == 1.0 {
+            true => &[],
+            false => &written,
+        };
+        let mut logits = session.logits()?.to_vec();
+        let Some(chosen) = sampling.choose(&mut logits, history, position) else {
             break;
         };
+        let token = chosen.token;
         let breaks = tokenizer
             .token_bytes(token)
             .is_some_and(|bytes| bytes.contains(&b'\n'));
@@ -218,6 +240,13 @@ pub fn write_answer<S: LogitsSource>(
         }
         session.write(token);
         written.push(token);
+        let text = tokenizer.decode(&written);
+        // A character may need another token, and white space at the end is not part of the answer.
+        let text = text.trim_end_matches(char::REPLACEMENT_CHARACTER).trim();
+        if text.len() > shown && text.is_char_boundary(shown) {
+            on_text(&text[shown..]);
+            shown = text.len();
+        }
     }
     Ok(tokenizer.decode(&written).trim().to_owned())
 }

@@ -70,6 +70,18 @@ impl LogitsSource for Script {
         Ok(logits)
     }
 
+    fn append_for_last(
+        &mut self,
+        tokens: &[u32],
+        rows: usize,
+    ) -> Result<Vec<Vec<f32>>, ModelError> {
+        let mut logits = tokens
+            .iter()
+            .map(|&token| self.append(&[token]))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(logits.split_off(tokens.len() - rows))
+    }
+
     fn truncate(&mut self, length: usize) {
         self.length = length;
     }

@@ -149,4 +149,65 @@ proptest! {
         let most = every.iter().map(|(phrase, sum, ended)| best(f64::from(u8::from(*ended)), phrase.len(), *sum));
         prop_assert!((found[0].score(1.0) - most.fold(f64::NEG_INFINITY, f64::max)).abs() < 1e-4);
     }
+
+    #[test]
+    fn groups_of_one_are_decoded_position_by_position(
+        paragraphs in prop::collection::vec(prop::collection::vec(0..SEPARATOR, 1..9), 1..5),
+        seed in any::<u64>(),
+        groups in 1usize..6,
+        close_from in 1usize..9,
+        diversity in prop::sample::select(vec![0.5, 1.0, 3.0]),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let index = index(&paragraphs, folder.path());
+        let settings = BeamSettings {
+            beams: groups,
+            groups,
+            diversity,
+            close_from,
+            most_tokens: 8,
+            length_penalty: 0.0,
+        };
+        let constraint = PhraseConstraint::corpus(&index);
+        let context = Vec::new();
+        let logits = logits_after(&context, seed);
+        let (found, _) =
+            search(&mut Hashed(seed), &context, &logits, &constraint, CLOSE, &settings, &|| false).unwrap();
+        let mut found: Vec<Vec<u32>> = found.iter().map(|beam| beam.tokens().to_vec()).collect();
+        // One group after another, one token at a time, each knowing all that the groups before it took.
+        let mut plain: Vec<Vec<u32>> = Vec::new();
+        for _ in 0..groups {
+            let mut phrase: Vec<u32> = Vec::new();
+            loop {
+                let mut next: Vec<u32> = paragraphs
+                    .iter()
+                    .flat_map(|paragraph| paragraph.windows(phrase.len() + 1))
+                    .filter(|window| window.starts_with(&phrase))
+                    .map(|window| window[phrase.len()])
+                    .collect();
+                next.sort_unstable();
+                next.dedup();
+                if next.is_empty() || phrase.len() >= settings.most_tokens {
+                    break;
+                }
+                let ranked = |token: u32| {
+                    let times = plain.iter().filter(|other| other.get(phrase.len()) == Some(&token)).count();
+                    log_probability(&phrase, token, seed) - diversity * times as f64
+                };
+                let best = next
+                    .iter()
+                    .copied()
+                    .reduce(|best, next| if ranked(next) > ranked(best) { next } else { best })
+                    .unwrap();
+                if phrase.len() >= close_from && log_probability(&phrase, CLOSE, seed) > ranked(best) {
+                    break;
+                }
+                phrase.push(best);
+            }
+            plain.push(phrase);
+        }
+        found.sort();
+        plain.sort();
+        prop_assert_eq!(found, plain);
+    }
 }

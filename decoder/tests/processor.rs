@@ -179,3 +179,30 @@ fn a_token_that_was_not_allowed_is_an_error_and_leaves_the_end() {
     processor.process(&[good], &mut [&mut row]).unwrap();
     assert_eq!(open(&row), [2]);
 }
+
+#[test]
+fn what_the_mask_closed_is_refused() {
+    let corpus = vec![vec![vec![1, 2, 3, 4, 5, 1, 2], vec![3, 4]]];
+    let folder = tempfile::tempdir().unwrap();
+    let index = index(&corpus, folder.path());
+    let last_row = |ids: &[u32]| {
+        let rules = rules(&corpus, &index);
+        let mut processor = LogitsProcessor::new(rules, VOCABULARY, ENDS.to_vec(), 0);
+        let mut row = vec![1.0f32; WIDTH];
+        processor.process(&[ids], &mut [&mut row]).is_ok()
+    };
+    // Closed before it may be; closed where nothing continues it; longer than it may be.
+    assert!(!last_row(&[CLUE, 1, CLOSE]));
+    assert!(last_row(&[CLUE, 1, 2, CLOSE]));
+    assert!(last_row(&[CLUE, 1, 2, 3, 4, CLOSE]));
+    assert!(!last_row(&[CLUE, 1, 2, 3, 4, 5]));
+    // The same whether the host shows every step or only the last.
+    let rules = rules(&corpus, &index);
+    let mut processor = LogitsProcessor::new(rules, VOCABULARY, ENDS.to_vec(), 0);
+    let ids = [CLUE, 1, CLOSE];
+    for length in 1..=ids.len() {
+        let mut row = vec![1.0f32; WIDTH];
+        let ended = processor.process(&[&ids[..length]], &mut [&mut row]);
+        assert_eq!(ended.is_ok(), length < 3);
+    }
+}

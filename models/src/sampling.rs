@@ -90,7 +90,8 @@ impl Sampling {
             }
         }
         let token = if self.temperature > 0.0 {
-            self.draw(logits, position)?
+            let entries = (0u32..).zip(logits.iter().copied());
+            self.draw(entries.collect(), position)?
         } else {
             largest(logits)?
         };
@@ -104,18 +105,32 @@ impl Sampling {
         })
     }
 
-    fn draw(&self, logits: &[f32], position: usize) -> Option<u32> {
-        let open = |l: f32| l > f32::NEG_INFINITY;
-        let mut tokens: Vec<u32> = (0..logits.len() as u32)
-            .filter(|&t| open(logits[t as usize]))
-            .collect();
-        let scaled = |t: u32| logits[t as usize] / self.temperature;
+    /// Chooses among some tokens with their logits, all others being masked; each stands once. Without the
+    /// repetition penalty, the same as [`Sampling::choose`] over the whole vocabulary with −∞ elsewhere.
+    ///
+    /// `position` is the position the token will have. `None` if nothing is open; NaN counts as masked.
+    pub fn choose_among(&self, tokens: &[(u32, f32)], position: usize) -> Option<u32> {
+        if self.temperature > 0.0 {
+            return self.draw(tokens.to_vec(), position);
+        }
+        let open = tokens
+            .iter()
+            .filter(|(_, logit)| *logit > f32::NEG_INFINITY);
+        let best = open.reduce(|best, next| {
+            match next.1 > best.1 || (next.1 == best.1 && next.0 < best.0) {
+                true => next,
+                false => best,
+            }
+        });
+        best.map(|&(token, _)| token)
+    }
+
+    fn draw(&self, mut tokens: Vec<(u32, f32)>, position: usize) -> Option<u32> {
+        type Entry = (u32, f32);
+        tokens.retain(|&(_, logit)| logit > f32::NEG_INFINITY);
+        let scaled = |entry: Entry| entry.1 / self.temperature;
         // Most probable first; of equals the lower id.
-        let order = |a: &u32, b: &u32| {
-            logits[*b as usize]
-                .total_cmp(&logits[*a as usize])
-                .then(a.cmp(b))
-        };
+        let order = |a: &Entry, b: &Entry| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
         if self.top_k > 0 && self.top_k < tokens.len() {
             tokens.select_nth_unstable_by(self.top_k - 1, order);
             tokens.truncate(self.top_k);
@@ -123,13 +138,13 @@ impl Sampling {
         let best = tokens.iter().copied().min_by(order)?;
         if self.min_p > 0.0 {
             let least = scaled(best) + self.min_p.min(1.0).ln();
-            tokens.retain(|&t| scaled(t) >= least);
+            tokens.retain(|&entry| scaled(entry) >= least);
         }
         if self.top_p < 1.0 {
             tokens.sort_unstable_by(order);
             let weights: Vec<f64> = tokens
                 .iter()
-                .map(|&t| f64::from(scaled(t) - scaled(best)).exp())
+                .map(|&entry| f64::from(scaled(entry) - scaled(best)).exp())
                 .collect();
             let enough = weights.iter().sum::<f64>() * f64::from(self.top_p);
             let mut reached = 0.0;
@@ -141,10 +156,10 @@ impl Sampling {
             let kept = kept.count().max(1);
             tokens.truncate(kept);
         }
-        let noisy = |t: u32| f64::from(scaled(t)) + self.noise(position, t);
+        let noisy = |entry: Entry| f64::from(scaled(entry)) + self.noise(position, entry.0);
         tokens
             .into_iter()
-            .map(|t| (noisy(t), t))
+            .map(|entry| (noisy(entry), entry.0))
             .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))
             .map(|(_, t)| t)
     }
@@ -315,6 +330,37 @@ mod tests {
         let masked = draw(warm, &[0.3, OUT, 0.2, 0.0]);
         for (all, some) in draw(warm, &logits).into_iter().zip(masked) {
             assert!(all == 1 || all == some);
+        }
+    }
+
+    #[test]
+    fn a_list_and_a_masked_row_are_the_same() {
+        let options = [(1, 0.3), (4, 1.5), (6, 1.5), (7, -2.0), (9, f32::NAN)];
+        let mut row = [OUT; 12];
+        for (token, logit) in options {
+            row[token as usize] = logit;
+        }
+        for sampling in [
+            Sampling::greedy(),
+            Sampling {
+                temperature: 1.3,
+                seed: 5,
+                ..Sampling::default()
+            },
+            Sampling {
+                temperature: 0.8,
+                top_k: 3,
+                top_p: 0.9,
+                min_p: 0.05,
+                ..Sampling::default()
+            },
+        ] {
+            for position in 0..100 {
+                let dense = sampling.choose(&mut row.clone(), &[], position).unwrap();
+                assert_eq!(sampling.choose_among(&options, position), Some(dense.token));
+            }
+            assert_eq!(sampling.choose_among(&[], 0), None);
+            assert_eq!(sampling.choose_among(&[(3, OUT), (4, f32::NAN)], 0), None);
         }
     }
 

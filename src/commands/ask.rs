@@ -166,6 +166,7 @@ impl EngineArguments {
         }
         if let Some(seed) = self.seed {
             settings.rerank.sampling.seed = seed;
+            settings.sampling.seed = seed;
         }
         if self.no_answer {
             settings.answer.most_tokens = 0;
@@ -234,11 +235,22 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         Asked::One(question) => question,
         Asked::Many(batch) => return batch.run(&engine, &settings),
     };
-    let answer = engine.ask(&question, &settings)?;
+    // A person sees the answer as it is written.
+    let streams = !arguments.json && terminal::is_terminal();
+    let mut shown = false;
+    let answer = engine.ask_streaming(&question, &settings, &mut |text| {
+        if streams {
+            if !shown {
+                terminal::print_piece(&terminal::answer_label());
+            }
+            shown = true;
+            terminal::print_piece(&terminal::harmless_line(text));
+        }
+    })?;
     if arguments.json {
         terminal::print_json(&answer)?;
     } else {
-        print_answer_from(&answer, Some(&index))?;
+        print_answer_from(&answer, Some(&index), shown)?;
     }
     Ok(if answer.evidence.is_empty() {
         Outcome::NothingFound
@@ -288,23 +300,31 @@ fn question(given: &str) -> anyhow::Result<String> {
 /// # Errors
 /// Standard output cannot be written.
 pub fn print_answer(answer: &Answer) -> anyhow::Result<()> {
-    print_answer_from(answer, None)
+    print_answer_from(answer, None, false)
 }
 
-/// As [`print_answer`]; a quote that begins or ends inside a sentence is shown in it.
+/// As [`print_answer`]; a quote that begins or ends inside a sentence is shown in it. `shown`: the answer was shown
+/// as it was written.
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn print_answer_from(answer: &Answer, index: Option<&Index>) -> anyhow::Result<()> {
+pub fn print_answer_from(
+    answer: &Answer,
+    index: Option<&Index>,
+    shown: bool,
+) -> anyhow::Result<()> {
     let colour = terminal::colour();
     let (bold, faint, plain) = terminal::styles();
     if answer.evidence.is_empty() {
         terminal::say("no evidence found");
         return Ok(());
     }
-    if !answer.answer.is_empty() {
+    if shown {
+        terminal::print("\n")?;
+    } else if !answer.answer.is_empty() {
         terminal::print(&format!(
-            "{bold}Answer:{plain} {}\n",
+            "{}{}\n",
+            terminal::answer_label(),
             terminal::harmless_line(&answer.answer)
         ))?;
     }

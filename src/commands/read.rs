@@ -263,7 +263,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut on_text = |text: &str| {
         if streams {
             if !shown {
-                terminal::print_piece(&answer_label());
+                terminal::print_piece(&terminal::answer_label());
             }
             shown = true;
             terminal::print_piece(&terminal::harmless_line(text));
@@ -346,12 +346,6 @@ fn read_document(name: &str) -> anyhow::Result<LongDocument> {
     })
 }
 
-/// What stands before an answer.
-fn answer_label() -> String {
-    let (bold, _, plain) = terminal::styles();
-    format!("{bold}Answer:{plain} ")
-}
-
 /// Prints an answer with its passages for a person; the answer itself may have been `shown` as it was written.
 fn print_answer(answer: &ReadAnswer, shown: bool) -> anyhow::Result<()> {
     let (bold, faint, plain) = terminal::styles();
@@ -359,7 +353,7 @@ fn print_answer(answer: &ReadAnswer, shown: bool) -> anyhow::Result<()> {
         terminal::print("\n")?;
     } else if !answer.answer.is_empty() {
         let text = terminal::harmless_line(&answer.answer);
-        terminal::print(&format!("{}{text}\n", answer_label()))?;
+        terminal::print(&format!("{}{text}\n", terminal::answer_label()))?;
     }
     if !answer.unknown_citations.is_empty() {
         terminal::say(&format!(

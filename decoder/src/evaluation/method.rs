@@ -60,6 +60,8 @@ const ABLATIONS: &[(&str, &str)] = &[
     ),
     ("no-titles", "candidates.title_weight=0+titles.bonus=0"),
     ("no-hops", "hops.pieces=0"),
+    ("clue-hops", "hops.clues=1"),
+    ("unconstrained", "evidence.constrained=false"),
     ("all-candidates", "evidence.scope=candidates"),
     ("rerank-f", "rerank.method=f"),
     ("rerank-fb", "rerank.method=fb"),

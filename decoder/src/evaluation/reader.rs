@@ -43,8 +43,9 @@ pub fn read(
     }
     let mut session = Session::new(ModelSource::new(model), Vec::new());
     session.push(&tokens);
-    let answer =
-        stages::write_answer(&mut session, model.tokenizer(), close, settings.most_tokens)?;
+    let (most, sampling) = (settings.most_tokens, Sampling::greedy());
+    let tokenizer = model.tokenizer();
+    let answer = stages::write_freely(&mut session, tokenizer, close, most, sampling, &mut |_| {})?;
     Ok((answer, session.cost()))
 }
 

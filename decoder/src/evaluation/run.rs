@@ -137,6 +137,9 @@ impl Evaluation<'_> {
             self.forget();
             for question in left {
                 passages.forget();
+                if let Some(own) = own {
+                    own.forget();
+                }
                 if (self.interrupted)() {
                     return Err(EvaluationError::Interrupted);
                 }
