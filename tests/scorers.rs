@@ -1,4 +1,5 @@
-//! Every window scorer, and the expansion of questions, with its real model through the real binary.
+//! Every window scorer, the expansion of questions, and other ways to choose tokens, with their real models through
+//! the real binary.
 
 mod common;
 
@@ -126,4 +127,97 @@ fn a_question_is_expanded_by_a_sparse_model() {
         "{words:?}"
     );
     assert!(words.iter().all(|word| !word.starts_with('#')), "{words:?}");
+}
+
+#[test]
+fn what_is_drawn_depends_on_the_seed_and_is_still_a_quote() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    write_corpus(&corpus, DOCUMENTS);
+    let index = folder.path().join("corpus.index");
+    build(&corpus, &index);
+    let question = "What was discovered in a hospital?";
+    let clues = |seed: &str| {
+        let flags = ["--set", "sampling.temperature=2", "--seed", seed];
+        let answer = ask(&index, question, &flags);
+        assert!(!answer["evidence"].as_array().unwrap().is_empty());
+        (answer["trace"]["clues"].clone(), answer["evidence"].clone())
+    };
+    let drawn: Vec<_> = ["1", "2", "3", "4"].map(clues).into();
+    assert_eq!(drawn[0], clues("1"));
+    assert!(drawn.iter().any(|one| one.0 != drawn[0].0), "{drawn:?}");
+    // Every clue occurs in the collection, in one letter case or another.
+    for (clues, _) in &drawn {
+        for clue in clues.as_array().unwrap() {
+            let text = clue["text"].as_str().unwrap();
+            assert!(clue["occurrences"].as_u64().unwrap() > 0, "{clue}");
+            assert!(DOCUMENTS.iter().any(|(_, title, body)| {
+                let found = |place: &str| place.to_lowercase().contains(&text.to_lowercase());
+                found(body) || found(title)
+            }));
+        }
+    }
+}
+
+#[test]
+fn without_the_constraint_what_no_text_holds_is_no_evidence() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    write_corpus(&corpus, DOCUMENTS);
+    let index = folder.path().join("corpus.index");
+    build(&corpus, &index);
+    let mut arguments = vec!["ask", "--index", index.to_str().unwrap(), "--json"];
+    arguments.extend(["--no-answer", "--set", "evidence.constrained=false"]);
+    arguments.push("Who discovered penicillin?");
+    // Exit code 1 where nothing of it stands in a text.
+    let run = verbatim(&arguments);
+    assert!(matches!(run.code, Some(0 | 1)), "{}", run.stderr);
+    let answer = run.json();
+    let unfounded = answer["trace"]["unfounded"].as_array();
+    let unfounded = unfounded.cloned().unwrap_or_default();
+    let evidence = answer["evidence"].as_array().unwrap();
+    assert!(!unfounded.is_empty() || !evidence.is_empty());
+    let stands = |quote: &str| DOCUMENTS.iter().any(|(.., body)| body.contains(quote));
+    assert!(
+        evidence
+            .iter()
+            .all(|piece| stands(piece["quote"].as_str().unwrap()))
+    );
+    for quote in &unfounded {
+        let quote = quote.as_str().unwrap();
+        assert!(
+            quote.is_empty() || !stands(quote),
+            "{quote:?} stands in a text"
+        );
+    }
+}
+
+#[test]
+fn clues_may_follow_evidence() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    write_corpus(&corpus, DOCUMENTS);
+    let index = folder.path().join("corpus.index");
+    build(&corpus, &index);
+    let question = "Where did the man who discovered penicillin work?";
+    let count = |flags: &[&str]| {
+        let answer = ask(&index, question, flags);
+        assert!(!answer["evidence"].as_array().unwrap().is_empty());
+        answer["trace"]["clues"].as_array().unwrap().len()
+    };
+    // The model decides whether it wants any; there are never more than it may write.
+    let (without, with) = (count(&[]), count(&["--set", "hops.clues=2"]));
+    assert!(
+        (without..=without + 4).contains(&with),
+        "{without} and {with}"
+    );
+    verbatim(&[
+        "ask",
+        "--index",
+        index.to_str().unwrap(),
+        "--set",
+        "hops.clues=-1",
+        question,
+    ])
+    .refused(&["hops.clues"]);
 }

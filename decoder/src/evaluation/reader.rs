@@ -70,7 +70,10 @@ pub fn ask(
         let most = settings.most_tokens;
         let written = match shown.is_empty() {
             true => closed_book(generator, question, most),
-            false => finish::cite_passages(generator, question, &shown, most),
+            false => {
+                let how = (most, Sampling::greedy());
+                finish::cite_passages(generator, question, &shown, how, &mut |_| {})
+            }
         };
         match written {
             Err(GeneratorError::WindowFull { .. }) if !shown.is_empty() => _ = shown.pop(),

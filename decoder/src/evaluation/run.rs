@@ -54,7 +54,10 @@ pub struct EngineFor<'a> {
 }
 
 /// Who writes answers about long texts, and who samples for them.
-type Readers<'a> = (&'a dyn Generator, &'a RememberingGenerator<&'a dyn Generator>);
+type Readers<'a> = (
+    &'a dyn Generator,
+    &'a RememberingGenerator<&'a dyn Generator>,
+);
 
 /// What methods stand on.
 pub struct Evaluation<'a> {
