@@ -85,7 +85,7 @@ pub struct Engine<'a> {
     pub(crate) index: &'a Index,
     pub(crate) model: &'a LanguageModel,
     pub(crate) scorer: &'a dyn WindowScorer,
-    expander: Option<&'a SparseEncoder>,
+    pub(crate) expander: Option<&'a SparseEncoder>,
     pub(crate) close: u32,
     /// The examples in front of every question, read once.
     pub(crate) preamble: (Vec<u32>, Cache),

@@ -18,6 +18,7 @@ pub mod forward_backward;
 pub mod fusion;
 pub mod generator;
 pub mod naive;
+pub mod prefixes;
 pub mod processor;
 pub mod prompt;
 pub mod retrieval;

@@ -8,7 +8,6 @@ use models::language_model::Wanted;
 
 use crate::answer::{Answer, Milliseconds, Trace};
 use crate::beam::{self, ModelBranches};
-use crate::constraint::PhraseConstraint;
 use crate::engine::{Engine, EngineError};
 use crate::prompt::{self, Line};
 use crate::session::{Cost, ModelSource, Session};
@@ -44,7 +43,7 @@ impl Engine<'_> {
             &mut ModelBranches::new(self.model),
             &cache,
             logits,
-            &PhraseConstraint::corpus(self.index.fm()),
+            &self.beam_space(question, settings)?,
             self.close,
             &settings.beams,
             self.interrupted,

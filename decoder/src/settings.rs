@@ -437,6 +437,8 @@ pub struct BeamSettings {
     pub most_tokens: usize,
     /// Beams are ranked by their log-probability over their length to this power.
     pub length_penalty: f64,
+    /// Whether they stay within the candidates of the question instead of the whole collection.
+    pub candidates: bool,
 }
 
 impl Default for BeamSettings {
@@ -448,6 +450,7 @@ impl Default for BeamSettings {
             close_from: 128,
             most_tokens: 128,
             length_penalty: 1.0,
+            candidates: false,
         }
     }
 }

@@ -15,6 +15,8 @@ pub enum Kind {
     Engine,
     /// Naive constrained beams over the corpus-level index.
     NaiveBeam,
+    /// The study of false pruning: whether naive beams still lead to a gold document after so many tokens.
+    Prefixes,
     /// BM25 over the documents.
     Bm25,
     /// Sentence embeddings of the documents, by cosine.
@@ -38,6 +40,7 @@ pub enum Kind {
 const KINDS: &[(&str, Kind)] = &[
     ("engine", Kind::Engine),
     ("naive-beam", Kind::NaiveBeam),
+    ("prefixes", Kind::Prefixes),
     ("bm25", Kind::Bm25),
     ("dense", Kind::Dense),
     ("bm25-rerank", Kind::Bm25Rerank),
@@ -187,7 +190,10 @@ impl Method {
 
     /// Whether it asks the engine.
     pub fn needs_engine(&self) -> bool {
-        matches!(self.kind, Kind::Engine | Kind::NaiveBeam | Kind::Active)
+        matches!(
+            self.kind,
+            Kind::Engine | Kind::NaiveBeam | Kind::Prefixes | Kind::Active
+        )
     }
 
     /// Whether it ranks documents of the index, which are then judged as passages.
@@ -203,6 +209,7 @@ impl Method {
         match self.kind {
             Kind::Active | Kind::ActiveBm25 => true,
             Kind::Read => self.forward.answer_tokens > 0,
+            Kind::Prefixes => false,
             _ => self.settings.answer.most_tokens > 0,
         }
     }
@@ -238,7 +245,7 @@ impl Method {
 
     /// Whether it retrieves anything that can be judged.
     pub fn retrieves(&self) -> bool {
-        self.kind != Kind::ClosedBook
+        !matches!(self.kind, Kind::ClosedBook | Kind::Prefixes)
     }
 
     /// Whether it needs the sentence embeddings of all documents.
@@ -251,7 +258,7 @@ impl Method {
         match self.kind {
             Kind::Engine | Kind::Active | Kind::Bm25Rerank => Some(self.settings.windows.scorer),
             // Its engine has no windows, and BM25 needs nothing to be opened.
-            Kind::NaiveBeam => Some(WindowScorerKind::Bm25),
+            Kind::NaiveBeam | Kind::Prefixes => Some(WindowScorerKind::Bm25),
             _ => None,
         }
     }

@@ -1,9 +1,11 @@
 //! Running methods over question sets, question by question.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use corpus_tools::questions::{Question, sample};
 use corpus_tools::{Citation, Index};
+use fmindex::{DocumentIndex, DocumentSet};
 use models::language_model::LanguageModel;
 use serde_json::Value;
 
@@ -186,6 +188,7 @@ impl Evaluation<'_> {
     ) -> Result<Trace, EvaluationError> {
         match method.kind {
             Kind::Engine | Kind::NaiveBeam => self.ask_engine(question, method, passages),
+            Kind::Prefixes => self.ask_prefixes(question, method),
             Kind::Active | Kind::ActiveBm25 => self.ask_active(question, method, passages),
             Kind::Read => {
                 let readers = readers.ok_or_else(|| lacks(method, "a language model"))?;
@@ -227,6 +230,31 @@ impl Evaluation<'_> {
             retrieved: evidence(passages, answer.evidence),
             answer: method.answers().then_some(answer.answer),
             cost: answer.trace.cost,
+            ..empty(question, milliseconds)
+        })
+    }
+
+    fn ask_prefixes(
+        &self,
+        question: &Question,
+        method: &Method,
+    ) -> Result<Trace, EvaluationError> {
+        let fm = self.index.fm();
+        let mut gold = Vec::new();
+        for id in question.gold_ids() {
+            if let Some((document, _)) = self.index.find_external_id(id)? {
+                let tokens = fm.extract(document, 0..fm.document_length(document));
+                gold.push(Arc::new(DocumentIndex::build(&tokens, fm.separator())));
+            }
+        }
+        let engine = self.engine(method)?;
+        let gold = DocumentSet::new(gold);
+        let began = Instant::now();
+        let (prefixes, cost) = engine.prefixes(&question.question, &method.settings, &gold)?;
+        let milliseconds = began.elapsed().as_secs_f64() * 1e3;
+        Ok(Trace {
+            cost,
+            detail: serde_json::json!({ "prefixes": prefixes }),
             ..empty(question, milliseconds)
         })
     }

@@ -14,6 +14,10 @@ use super::EvaluationError;
 use super::folder::{Folder, MethodNote, Plan, SetNote, Trace};
 use super::passages::Retrieved;
 use crate::forward_backward::citations;
+use crate::prefixes::Prefixes;
+
+/// Lengths of the prefixes that the study of false pruning shows.
+pub(super) const PREFIXES: [usize; 6] = [1, 2, 3, 5, 8, 13];
 
 /// All numbers of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,7 +47,8 @@ pub struct MethodSummary {
     /// Questions that were asked.
     pub questions: usize,
     /// Metrics by name: `has_answer@k`, `substring@k`, `gold_hit@k`, `gold_recall@k`, `gold_all@k`, `silver_hit@k`,
-    /// the first two also as `cut.…`; `em`, `f1`, `accuracy`, `rouge_l`. Each over the questions that can be judged by it.
+    /// the first two also as `cut.…`; `em`, `f1`, `accuracy`, `rouge_l`; `prefix@n`, whether
+    /// a beam still led to a gold document after `n` tokens. Each over the questions that can be judged by it.
     pub metrics: BTreeMap<String, Interval>,
     /// Questions that cannot be judged, by reason.
     pub unjudged: Unjudged,
@@ -273,6 +278,12 @@ fn judge(method: &MethodNote, traces: &[Trace], plan: &Plan) -> Judged {
             add(format!("gold_recall@{k}"), whole.gold_recall_at(k));
             add(format!("gold_all@{k}"), whole.gold_all_at(k).map(share));
             add(format!("silver_hit@{k}"), whole.silver_hit_at(k).map(share));
+        }
+        let prefixes = trace.detail.get("prefixes").cloned();
+        let prefixes: Option<Prefixes> = prefixes.and_then(|found| serde_json::from_value(found).ok());
+        for length in PREFIXES.iter().filter(|_| !question.gold.is_empty()) {
+            let leads = prefixes.as_ref().and_then(|found| found.leads(*length));
+            add(format!("prefix@{length}"), leads.map(share));
         }
         if let Some(answer) = trace
             .answer

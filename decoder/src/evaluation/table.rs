@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::summary::{MethodSummary, SetSummary, Summary};
+use super::summary::{MethodSummary, PREFIXES, SetSummary, Summary};
 use corpus_tools::metrics::bootstrap::Interval;
 
 /// A share as `.62 [.58, .66]`: the mean and its 95 % interval.
@@ -126,6 +126,8 @@ impl Summary {
             ("accuracy", "accuracy"),
             ("rouge_l", "ROUGE-L"),
         ];
+        let lengths = PREFIXES.map(|n| (format!("prefix@{n}"), format!("beams lead to gold after {n}")));
+        table(text, set, &lengths);
         let answers = answers.map(|(metric, shown)| (metric.to_owned(), shown.to_owned()));
         table(text, set, &answers);
         let _ = writeln!(
