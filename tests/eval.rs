@@ -437,3 +437,67 @@ fn nothing_is_opened_that_no_method_needs() {
     let (code, said) = run(&["--methods", "bm25-rerank", "--cut", "0"]);
     assert!(code == Some(2) && said.contains("minilm"), "{said}");
 }
+
+#[test]
+fn beams_are_followed_to_the_gold_document() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let documents = [
+        (
+            "1",
+            "Lighthouse",
+            "A lighthouse is a tower that emits light. It guides ships at sea in storms and fog.",
+        ),
+        (
+            "2",
+            "Harbour",
+            "Ships find shelter in a harbour, which is a place with calm water.",
+        ),
+    ];
+    write_corpus(&at("corpus.jsonl"), &documents);
+    build(&at("corpus.jsonl"), &at("index"));
+    write_lines(
+        &at("ships.jsonl"),
+        &[
+            json!({"id": "a", "question": "What guides ships at sea?", "answers": ["lighthouse"], "gold_doc_ids": ["1"]}),
+            json!({"id": "b", "question": "Where do ships find shelter?", "answers": ["harbour"]}),
+        ],
+    );
+    let methods =
+        "prefixes:beams.beams=40+beams.groups=1,prefixes:beams.candidates=true+candidates.most=1";
+    let (index, questions, out) = (at("index"), at("ships.jsonl"), at("out"));
+    let run = verbatim(&[
+        "eval",
+        "--index",
+        text(&index),
+        "--questions",
+        text(&questions),
+        "--methods",
+        methods,
+        "--no-answer",
+        "--out",
+        text(&out),
+        "--json",
+    ])
+    .ended(0);
+    let summary = run.json();
+    let methods = summary["sets"][0]["methods"].as_array().unwrap();
+    let leads = |method: usize, length: usize| {
+        let metric = &methods[method]["metrics"][format!("prefix@{length}")];
+        // The question without a gold document is not judged.
+        assert_eq!(metric["questions"], 1, "{}", methods[method]);
+        metric["mean"].as_f64().unwrap()
+    };
+    // So many beams hold every first token of so small a collection; with one candidate there is nothing else.
+    assert_eq!(leads(0, 1), 1.0);
+    for length in [1, 2, 3, 5, 8, 13] {
+        assert_eq!(leads(1, length), 1.0);
+    }
+    assert!(methods[0]["metrics"].get("has_answer@1").is_none());
+    let shown = verbatim(&["eval", "--from", text(&out)]).ended(0);
+    assert!(
+        shown.stdout.contains("beams lead to gold after 13"),
+        "{}",
+        shown.stdout
+    );
+}

@@ -124,7 +124,7 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().unwrap();
         let index = index(&paragraphs, folder.path());
-        let settings = BeamSettings { beams, groups, diversity, close_from, most_tokens: 5, length_penalty: 1.0 };
+        let settings = BeamSettings { beams, groups, diversity, close_from, most_tokens: 5, length_penalty: 1.0, ..Default::default() };
         let run = |settings: &BeamSettings| {
             let context = Vec::new();
             let logits = logits_after(&context, seed);
@@ -167,6 +167,7 @@ proptest! {
             close_from,
             most_tokens: 8,
             length_penalty: 0.0,
+            ..Default::default()
         };
         let constraint = PhraseConstraint::corpus(&index);
         let context = Vec::new();

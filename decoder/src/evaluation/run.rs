@@ -234,11 +234,7 @@ impl Evaluation<'_> {
         })
     }
 
-    fn ask_prefixes(
-        &self,
-        question: &Question,
-        method: &Method,
-    ) -> Result<Trace, EvaluationError> {
+    fn ask_prefixes(&self, question: &Question, method: &Method) -> Result<Trace, EvaluationError> {
         let fm = self.index.fm();
         let mut gold = Vec::new();
         for id in question.gold_ids() {

@@ -280,7 +280,8 @@ fn judge(method: &MethodNote, traces: &[Trace], plan: &Plan) -> Judged {
             add(format!("silver_hit@{k}"), whole.silver_hit_at(k).map(share));
         }
         let prefixes = trace.detail.get("prefixes").cloned();
-        let prefixes: Option<Prefixes> = prefixes.and_then(|found| serde_json::from_value(found).ok());
+        let prefixes: Option<Prefixes> =
+            prefixes.and_then(|found| serde_json::from_value(found).ok());
         for length in PREFIXES.iter().filter(|_| !question.gold.is_empty()) {
             let leads = prefixes.as_ref().and_then(|found| found.leads(*length));
             add(format!("prefix@{length}"), leads.map(share));

@@ -126,7 +126,12 @@ impl Summary {
             ("accuracy", "accuracy"),
             ("rouge_l", "ROUGE-L"),
         ];
-        let lengths = PREFIXES.map(|n| (format!("prefix@{n}"), format!("beams lead to gold after {n}")));
+        let lengths = PREFIXES.map(|n| {
+            (
+                format!("prefix@{n}"),
+                format!("beams lead to gold after {n}"),
+            )
+        });
         table(text, set, &lengths);
         let answers = answers.map(|(metric, shown)| (metric.to_owned(), shown.to_owned()));
         table(text, set, &answers);
