@@ -382,3 +382,34 @@ fn a_folder_grows_and_does_not_mix() {
     assert!(file("engine:a/b").starts_with(dir.path().join("traces")));
     assert_ne!(file("engine:no-clues"), file("engine-no-clues"));
 }
+
+#[test]
+fn samples_and_prefixes_are_judged() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::at(dir.path());
+    folder.begin(plan(&["bm25"]), &[]).unwrap();
+    let mut file = folder.open_traces("nq", "bm25").unwrap();
+    let mut traces = traces();
+    let samples = |answers: &[&str]| serde_json::json!({ "samples": { "answers": answers } });
+    traces[0].detail = samples(&["London", "in Paris, I think"]);
+    // Found at rank 2, and no sample is right; the samples of a reranker count too.
+    traces[1].detail = serde_json::json!({ "rerank": samples(&["1910"]) });
+    traces[2].detail =
+        serde_json::json!({ "prefixes": { "beams": [5, 3, 0], "relevant": [1, 0, 0] } });
+    for trace in &traces {
+        file.append(trace).unwrap();
+    }
+    let summary = Summary::of(&folder, &[]).unwrap();
+    let method = &summary.sets[0].methods[0];
+    let found = |metric: &str| {
+        let found = &method.metrics[metric];
+        (found.mean, found.questions)
+    };
+    assert_eq!(found("sample_right"), (0.5, 2));
+    let most = summary.plan.top_k.iter().max().unwrap();
+    assert_eq!(found(&format!("found_unsampled@{most}")), (0.5, 2));
+    assert_eq!((found("prefix@1"), found("prefix@2")), ((1.0, 1), (0.0, 1)));
+    assert!(!method.metrics.contains_key("prefix@3"));
+    let shown = summary.markdown();
+    assert!(shown.contains("a sample is right") && shown.contains("lead to gold after 2"));
+}

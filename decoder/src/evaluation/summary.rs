@@ -47,7 +47,8 @@ pub struct MethodSummary {
     /// Questions that were asked.
     pub questions: usize,
     /// Metrics by name: `has_answer@k`, `substring@k`, `gold_hit@k`, `gold_recall@k`, `gold_all@k`, `silver_hit@k`,
-    /// the first two also as `cut.…`; `em`, `f1`, `accuracy`, `rouge_l`; `prefix@n`, whether
+    /// the first two also as `cut.…`; `em`, `f1`, `accuracy`, `rouge_l`; `sample_right`, whether a sample
+    /// of a light model holds a gold answer, and `found_unsampled@k`, whether none does and yet one of the first k texts; `prefix@n`, whether
     /// a beam still led to a gold document after `n` tokens. Each over the questions that can be judged by it.
     pub metrics: BTreeMap<String, Interval>,
     /// Questions that cannot be judged, by reason.
@@ -279,6 +280,14 @@ fn judge(method: &MethodNote, traces: &[Trace], plan: &Plan) -> Judged {
             add(format!("gold_all@{k}"), whole.gold_all_at(k).map(share));
             add(format!("silver_hit@{k}"), whole.silver_hit_at(k).map(share));
         }
+        if let Some(right) = sample_right(trace) {
+            add("sample_right".into(), Some(share(right)));
+            for &k in plan.top_k.iter().filter(|_| method.retrieves) {
+                let found = whole.has_answer_at(k);
+                let alone = found.map(|found| share(found && !right));
+                add(format!("found_unsampled@{k}"), alone);
+            }
+        }
         let prefixes = trace.detail.get("prefixes").cloned();
         let prefixes: Option<Prefixes> =
             prefixes.and_then(|found| serde_json::from_value(found).ok());
@@ -307,6 +316,17 @@ fn judge(method: &MethodNote, traces: &[Trace], plan: &Plan) -> Judged {
         cost: cost(traces),
         values,
     }
+}
+
+/// Whether a sample that a light model drew (FB-RAG) holds a gold answer; `None` where none were drawn, or nothing can
+/// be judged.
+fn sample_right(trace: &Trace) -> Option<bool> {
+    let gold = &trace.question.answers;
+    let of = |detail: &serde_json::Value| detail.get("samples")?.get("answers").cloned();
+    let answers = of(&trace.detail).or_else(|| of(trace.detail.get("rerank")?))?;
+    let answers: Vec<String> = serde_json::from_value(answers).ok()?;
+    let right = |answer: &String| accuracy(answer, gold) > 0.0;
+    (!answers.is_empty() && !gold.is_empty()).then(|| answers.iter().any(right))
 }
 
 /// What the questions cost that could be asked.

@@ -126,6 +126,12 @@ impl Summary {
             ("accuracy", "accuracy"),
             ("rouge_l", "ROUGE-L"),
         ];
+        let mut samples = vec![("sample_right".to_owned(), "a sample is right".to_owned())];
+        for k in &self.plan.top_k {
+            let shown = format!("no sample right, R@{k}");
+            samples.push((format!("found_unsampled@{k}"), shown));
+        }
+        table(text, set, &samples);
         let lengths = PREFIXES.map(|n| {
             (
                 format!("prefix@{n}"),
