@@ -1,9 +1,9 @@
 //! Candidates: the documents that evidence may come from, with their per-document indexes, paragraphs
 //! and sentence borders in tokens.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use corpus_tools::store::Paragraph;
 use fmindex::{DocumentId, DocumentIndex, DocumentSet};
@@ -76,18 +76,18 @@ impl Candidate {
 
     /// The paragraph that holds the token at `offset`; `None` on a separator or outside.
     pub fn paragraph(&self, offset: u32) -> Option<&Paragraph> {
-        self.paragraphs
-            .iter()
-            .find(|paragraph| paragraph.tokens.contains(&offset))
+        let at = self
+            .paragraphs
+            .partition_point(|paragraph| paragraph.tokens.end <= offset);
+        let paragraph = self.paragraphs.get(at)?;
+        paragraph.tokens.contains(&offset).then_some(paragraph)
     }
 
     /// Whether a piece of evidence may end before the token at `offset`: a sentence or a paragraph ends there.
     pub fn ends_at(&self, offset: u32) -> bool {
+        let ends = |paragraph: &Paragraph| paragraph.tokens.end.cmp(&offset);
         self.sentence_starts.binary_search(&offset).is_ok()
-            || self
-                .paragraphs
-                .iter()
-                .any(|paragraph| paragraph.tokens.end == offset)
+            || self.paragraphs.binary_search_by(ends).is_ok()
     }
 
     /// What windows are opened in.
@@ -105,11 +105,13 @@ impl Candidate {
     /// The words of a span of tokens for a scorer: the title apart, paragraphs one after another.
     pub fn text(&self, span: Range<u32>, tokenizer: &Tokenizer) -> WindowText {
         let mut text = String::new();
-        for paragraph in self
+        let first = self
             .paragraphs
+            .partition_point(|paragraph| paragraph.tokens.end <= span.start);
+        let inside = self.paragraphs[first..]
             .iter()
-            .filter(|paragraph| !paragraph.is_title())
-        {
+            .take_while(|paragraph| paragraph.tokens.start < span.end);
+        for paragraph in inside.filter(|paragraph| !paragraph.is_title()) {
             let start = paragraph.tokens.start.max(span.start);
             let end = paragraph.tokens.end.min(span.end);
             if let Some(tokens) = self.tokens().get(start as usize..end as usize)
@@ -122,6 +124,69 @@ impl Candidate {
             title: self.title.clone(),
             text: text.trim_start().to_owned(),
         }
+    }
+}
+
+/// Long documents that were candidates of earlier questions, so that their indexes are not built again: those used
+/// last, of at most [`MOST_REMEMBERED`] tokens together. Documents of less than [`WORTH_REMEMBERING`] are built faster than
+/// they are looked up.
+#[derive(Default)]
+pub struct CandidateMemory {
+    kept: Mutex<Kept>,
+}
+
+/// Tokens of all documents that are remembered together.
+pub const MOST_REMEMBERED: usize = 1 << 23;
+/// Tokens of a document from which on it is remembered.
+pub const WORTH_REMEMBERING: usize = 2000;
+
+#[derive(Default)]
+struct Kept {
+    /// With the time of its last use.
+    candidates: HashMap<DocumentId, (u64, Candidate)>,
+    tokens: usize,
+    clock: u64,
+}
+
+impl CandidateMemory {
+    /// The candidate of a document, with another score; `None` if it is not remembered.
+    pub fn get(&self, document: DocumentId, score: f64) -> Option<Candidate> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.clock += 1;
+        let clock = kept.clock;
+        let (used, candidate) = kept.candidates.get_mut(&document)?;
+        *used = clock;
+        Some(Candidate {
+            score,
+            ..candidate.clone()
+        })
+    }
+
+    /// Remembers a candidate, where that is worth it, and lets others go for it.
+    pub fn put(&self, candidate: &Candidate) {
+        let tokens = candidate.tokens().len();
+        if !(WORTH_REMEMBERING..=MOST_REMEMBERED).contains(&tokens) {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.clock += 1;
+        let clock = kept.clock;
+        let before = kept
+            .candidates
+            .insert(candidate.document, (clock, candidate.clone()));
+        kept.tokens += tokens;
+        kept.tokens -= before.map_or(0, |(_, before)| before.tokens().len());
+        while kept.tokens > MOST_REMEMBERED {
+            let oldest = kept.candidates.iter().min_by_key(|(_, (used, _))| *used);
+            let Some((&oldest, _)) = oldest else { break };
+            let gone = kept.candidates.remove(&oldest);
+            kept.tokens -= gone.map_or(0, |(_, gone)| gone.tokens().len());
+        }
+    }
+
+    /// Forgets all.
+    pub fn forget(&self) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Kept::default();
     }
 }
 
@@ -204,6 +269,49 @@ pub fn union(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_documents_used_last_are_remembered() {
+        let definition = include_bytes!("../../models/tests/fixtures/bytes.json");
+        let tokenizer = Tokenizer::from_json(definition).unwrap();
+        let candidate = |number: u32, length: usize| {
+            let document = DocumentId {
+                segment: 0,
+                document: number,
+            };
+            let tokens = vec![b'a'.into(); length];
+            let index = Arc::new(DocumentIndex::build(&tokens, 256));
+            let names = (number.to_string(), String::new());
+            Candidate::new(document, names, 1.0, Vec::new(), index, &tokenizer)
+        };
+        let memory = CandidateMemory::default();
+        let known = |number: u32| {
+            let document = DocumentId {
+                segment: 0,
+                document: number,
+            };
+            memory.get(document, 0.5).map(|found| found.score)
+        };
+        memory.put(&candidate(0, WORTH_REMEMBERING - 1));
+        memory.put(&candidate(1, WORTH_REMEMBERING));
+        assert_eq!((known(0), known(1)), (None, Some(0.5)));
+        // Two that fill the memory; the one that was not used since has to go for the third.
+        memory.forget();
+        assert_eq!(known(1), None);
+        let half = candidate(2, MOST_REMEMBERED / 2);
+        let other = Candidate {
+            document: DocumentId {
+                segment: 0,
+                document: 3,
+            },
+            ..half.clone()
+        };
+        memory.put(&half);
+        memory.put(&other);
+        memory.put(&half);
+        memory.put(&candidate(4, WORTH_REMEMBERING));
+        assert_eq!((known(2), known(3), known(4)), (Some(0.5), None, Some(0.5)));
+    }
 
     /// The token of a byte is its value.
     fn starts(text: &str) -> Vec<usize> {

@@ -12,6 +12,7 @@ use models::language_model::{Cache, LanguageModel};
 use models::tokenizer::Tokenizer;
 
 use crate::answer::{Answer, CandidateTrace, Milliseconds, Trace, WindowTrace};
+use crate::candidates::CandidateMemory;
 use crate::evidence::EvidenceWriter;
 use crate::finish::{self, Answered, Helpers};
 use crate::forward_backward::ReadError;
@@ -87,6 +88,8 @@ pub struct Engine<'a> {
     pub(crate) scorer: &'a dyn WindowScorer,
     pub(crate) expander: Option<&'a SparseEncoder>,
     pub(crate) close: u32,
+    /// Long documents of earlier questions.
+    memory: CandidateMemory,
     /// The examples in front of every question, read once.
     pub(crate) preamble: (Vec<u32>, Cache),
     pub(crate) interrupted: &'a (dyn Fn() -> bool + Sync),
@@ -122,6 +125,7 @@ impl<'a> Engine<'a> {
             scorer,
             expander: None,
             close,
+            memory: CandidateMemory::default(),
             preamble: (tokens, cache),
             interrupted,
             helpers: Helpers::default(),
@@ -135,6 +139,11 @@ impl<'a> Engine<'a> {
             expander: Some(expander),
             ..self
         }
+    }
+
+    /// Forgets what earlier questions left to make later ones faster.
+    pub fn forget(&self) {
+        self.memory.forget();
     }
 
     /// Name of the language model.
@@ -203,7 +212,8 @@ impl<'a> Engine<'a> {
             self.scorer,
             settings,
             question,
-        );
+        )
+        .with_memory(&self.memory);
         if let Some(expander) = self.expander {
             let most = settings.clues.auxiliary;
             retriever = retriever.with_expansion(scorer::expand(expander, question, most)?);

@@ -10,7 +10,7 @@ use fmindex::{DocumentId, DocumentIndex};
 use models::tokenizer::Tokenizer;
 use rayon::prelude::*;
 
-use crate::candidates::{self, Candidate};
+use crate::candidates::{self, Candidate, CandidateMemory};
 use crate::clues::{self, Clue};
 use crate::engine::EngineError;
 use crate::evidence::EvidenceWriter;
@@ -34,6 +34,8 @@ pub struct Retriever<'a> {
     question: &'a str,
     /// Terms of a sparse lexical model, the strongest first.
     expansion: Option<Vec<String>>,
+    /// Where candidates of earlier questions are found.
+    memory: Option<&'a CandidateMemory>,
     /// The best BM25 score of a window so far.
     best_lexical: f32,
     /// Time that the scorer took so far.
@@ -102,6 +104,7 @@ impl<'a> Retriever<'a> {
             settings,
             question,
             expansion: None,
+            memory: None,
             best_lexical: f32::MIN_POSITIVE,
             scoring: Duration::ZERO,
         }
@@ -118,6 +121,15 @@ impl<'a> Retriever<'a> {
     pub fn with_expansion(self, terms: Vec<String>) -> Self {
         Self {
             expansion: Some(terms),
+            ..self
+        }
+    }
+
+    /// The same with a memory of candidates, which is looked up before an index is built, and filled.
+    #[must_use]
+    pub fn with_memory(self, memory: &'a CandidateMemory) -> Self {
+        Self {
+            memory: Some(memory),
             ..self
         }
     }
@@ -204,19 +216,20 @@ impl<'a> Retriever<'a> {
     /// # Errors
     /// The index is damaged.
     pub fn candidate(&self, document: DocumentId, score: f64) -> Result<Candidate, EngineError> {
+        if let Some(known) = self.memory.and_then(|memory| memory.get(document, score)) {
+            return Ok(known);
+        }
         let fm = self.index.fm();
         let tokens = fm.extract(document, 0..fm.document_length(document));
         let index = Arc::new(DocumentIndex::build(&tokens, fm.separator()));
         let stored = self.index.document(document)?;
         let names = (stored.id.to_owned(), stored.title.to_owned());
-        Ok(Candidate::new(
-            document,
-            names,
-            score,
-            stored.paragraphs,
-            index,
-            self.tokenizer,
-        ))
+        let paragraphs = stored.paragraphs;
+        let candidate = Candidate::new(document, names, score, paragraphs, index, self.tokenizer);
+        if let Some(memory) = self.memory {
+            memory.put(&candidate);
+        }
+        Ok(candidate)
     }
 
     /// Opens windows around the phrases in the candidates, lets BM25 and `bonus` (by candidate) keep the

@@ -174,6 +174,9 @@ impl Evaluation<'_> {
         for (_, scorer) in self.scorers {
             scorer.forget();
         }
+        for one in self.engines {
+            one.engine.forget();
+        }
         for generator in [self.generator, self.light].into_iter().flatten() {
             generator.forget();
         }
