@@ -316,8 +316,13 @@ impl<'a> EvidenceWriter<'a> {
                 standing.may_end && standing.covered && length >= close_from
             };
             let token = match (&allowed[..], permitted(standing, length)) {
-                ([only], false) => only.symbol,
-                ([_], true) => {
+                ([only], false) => {
+                    if !self.settings.skip_forced {
+                        session.logits()?;
+                    }
+                    only.symbol
+                }
+                ([_], true) if self.settings.skip_forced => {
                     let run = self.forced_run(&constraint, |constraint| {
                         permitted(within(constraint), constraint.tokens().len())
                     });

@@ -354,6 +354,9 @@ pub struct EvidenceSettings {
     pub lambda: f32,
     /// Where the surviving positions lie.
     pub scope: Scope,
+    /// Whether tokens that have to follow are written without asking the model. Without it every token costs a pass of
+    /// its own, as in plain constrained decoding; what is written is the same.
+    pub skip_forced: bool,
     /// Whether the model can write nothing but what stands in a text. Without it (an ablation of the paper) it
     /// writes freely after the title of each window, and what no text holds is no evidence and is counted.
     pub constrained: bool,
@@ -372,6 +375,7 @@ impl Default for EvidenceSettings {
             repeat: 0.1,
             lambda: 4.0,
             scope: Scope::Place,
+            skip_forced: true,
             constrained: true,
         }
     }

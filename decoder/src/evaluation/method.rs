@@ -65,6 +65,7 @@ const ABLATIONS: &[(&str, &str)] = &[
     ("no-hops", "hops.pieces=0"),
     ("clue-hops", "hops.clues=1"),
     ("unconstrained", "evidence.constrained=false"),
+    ("token-by-token", "evidence.skip_forced=false"),
     ("all-candidates", "evidence.scope=candidates"),
     ("rerank-f", "rerank.method=f"),
     ("rerank-fb", "rerank.method=fb"),
