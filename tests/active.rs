@@ -4,16 +4,15 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{build, verbatim, write_corpus};
+use common::{index_of, verbatim};
 use serde_json::Value;
 
 const LIGHTHOUSE: &str = "A lighthouse is a tower that emits light from a system of lamps and lenses. It guides ships at sea and at night. Most lighthouses stand on the coast.";
 const HARBOUR: &str = "A harbour is a body of water where ships and boats find shelter from storms. Large harbours have cranes.";
 
 fn index(folder: &Path) -> PathBuf {
-    let corpus = folder.join("corpus.jsonl");
-    write_corpus(
-        &corpus,
+    index_of(
+        folder,
         &[
             ("1", "Lighthouse", LIGHTHOUSE),
             ("2", "Harbour", HARBOUR),
@@ -23,10 +22,7 @@ fn index(folder: &Path) -> PathBuf {
                 "Barley is a cereal grain that grows in temperate climates. It is used for bread and beer.",
             ),
         ],
-    );
-    let index = folder.join("index");
-    build(&corpus, &index);
-    index
+    )
 }
 
 fn ask(index: &Path, more: &[&str]) -> Value {

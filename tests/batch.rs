@@ -3,18 +3,31 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{build, verbatim, write_corpus};
+use common::{index_of, verbatim, write_corpus};
 use serde_json::Value;
+
+/// The arguments that ask a file of questions for evidence alone.
+fn asking<'a>(index: &'a Path, questions: &'a Path, out: &'a Path) -> Vec<&'a str> {
+    let mut arguments = vec!["ask", "--window-scorer", "bm25", "--no-answer"];
+    for (flag, path) in [
+        ("--index", index),
+        ("--questions", questions),
+        ("--out", out),
+    ] {
+        arguments.extend([flag, path.to_str().unwrap()]);
+    }
+    arguments
+}
 
 #[test]
 fn a_killed_run_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.jsonl");
-    write_corpus(
-        &corpus,
+    let index = index_of(
+        folder.path(),
         &[
             (
                 "1",
@@ -28,8 +41,6 @@ fn a_killed_run_goes_on_where_it_was() {
             ),
         ],
     );
-    let index = folder.path().join("index");
-    build(&corpus, &index);
     let questions = folder.path().join("questions.jsonl");
     let lines: Vec<String> = (0..6)
         .map(|number| {
@@ -39,22 +50,11 @@ fn a_killed_run_goes_on_where_it_was() {
         .collect();
     fs::write(&questions, lines.join("\n")).unwrap();
     let out = folder.path().join("answers.jsonl");
-    let arguments = [
-        "ask",
-        "--index",
-        index.to_str().unwrap(),
-        "--window-scorer",
-        "bm25",
-        "--no-answer",
-        "--questions",
-        questions.to_str().unwrap(),
-        "--out",
-        out.to_str().unwrap(),
-    ];
+    let arguments = asking(&index, &questions, &out);
 
     // Killed once the first answer is there.
     let mut child = Command::new(env!("CARGO_BIN_EXE_verbatim"))
-        .args(arguments)
+        .args(&arguments)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -146,10 +146,10 @@ fn a_killed_run_goes_on_where_it_was() {
 #[test]
 fn a_question_that_does_not_fit_does_not_end_the_run() {
     let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.jsonl");
-    write_corpus(&corpus, &[("1", "Lighthouse", "A lighthouse is a tower.")]);
-    let index = folder.path().join("index");
-    build(&corpus, &index);
+    let index = index_of(
+        folder.path(),
+        &[("1", "Lighthouse", "A lighthouse is a tower.")],
+    );
     let questions = folder.path().join("questions.jsonl");
     let long = "who guides ships ".repeat(4000);
     let lines: Vec<String> = [("a", long.as_str()), ("b", "What is a lighthouse?")]
@@ -158,18 +158,7 @@ fn a_question_that_does_not_fit_does_not_end_the_run() {
         .collect();
     fs::write(&questions, lines.join("\n")).unwrap();
     let out = folder.path().join("answers.jsonl");
-    let arguments = [
-        "ask",
-        "--index",
-        index.to_str().unwrap(),
-        "--window-scorer",
-        "bm25",
-        "--no-answer",
-        "--questions",
-        questions.to_str().unwrap(),
-        "--out",
-        out.to_str().unwrap(),
-    ];
+    let arguments = asking(&index, &questions, &out);
     let run = verbatim(&arguments).ended(1);
     assert!(run.stderr.contains("question a"), "{}", run.stderr);
     let text = fs::read_to_string(&out).unwrap();
@@ -192,10 +181,10 @@ fn a_question_that_does_not_fit_does_not_end_the_run() {
 #[test]
 fn questions_that_are_none() {
     let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.jsonl");
-    write_corpus(&corpus, &[("1", "Lighthouse", "A lighthouse is a tower.")]);
-    let index = folder.path().join("index");
-    build(&corpus, &index);
+    let index = index_of(
+        folder.path(),
+        &[("1", "Lighthouse", "A lighthouse is a tower.")],
+    );
     let questions = folder.path().join("questions.jsonl");
     let out = folder.path().join("answers.jsonl");
     let paths = [

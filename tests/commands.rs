@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{build, verbatim, write_corpus};
+use common::{index_of, verbatim};
 
 #[test]
 fn completions_and_pages_name_commands_and_flags() {
@@ -39,10 +39,10 @@ fn completions_and_pages_name_commands_and_flags() {
 #[test]
 fn checks_and_places_as_json() {
     let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.jsonl");
-    write_corpus(&corpus, &[("1", "Harbour", "A harbour shelters ships.")]);
-    let index = folder.path().join("index");
-    build(&corpus, &index);
+    let index = index_of(
+        folder.path(),
+        &[("1", "Harbour", "A harbour shelters ships.")],
+    );
     let verify = [
         "index",
         "verify",

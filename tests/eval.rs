@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{build, verbatim, write_corpus};
+use common::{build, index_of, verbatim, write_corpus};
 use corpus_tools::lock::WriterLock;
 use corpus_tools::reader::Input;
 use corpus_tools::{Index, questions};
@@ -51,8 +51,7 @@ fn a_small_evaluation() {
             "A compass shows the direction of the magnetic north pole.",
         ),
     ];
-    write_corpus(&at("corpus.jsonl"), &documents);
-    build(&at("corpus.jsonl"), &at("index"));
+    index_of(dir.path(), &documents);
     write_lines(
         &at("ships.jsonl"),
         &[
@@ -454,8 +453,7 @@ fn beams_are_followed_to_the_gold_document() {
             "Ships find shelter in a harbour, which is a place with calm water.",
         ),
     ];
-    write_corpus(&at("corpus.jsonl"), &documents);
-    build(&at("corpus.jsonl"), &at("index"));
+    index_of(dir.path(), &documents);
     write_lines(
         &at("ships.jsonl"),
         &[

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 
-use common::{build, verbatim, write_corpus};
+use common::{index_of, verbatim};
 use serde_json::Value;
 
 /// A server that gives the same answer to every chat, and hands on what it was asked.
@@ -48,9 +48,8 @@ fn serve(answer: &str) -> (String, Receiver<Value>) {
 }
 
 fn index(folder: &Path) -> PathBuf {
-    let corpus = folder.join("corpus.jsonl");
-    write_corpus(
-        &corpus,
+    index_of(
+        folder,
         &[
             (
                 "1",
@@ -68,10 +67,7 @@ fn index(folder: &Path) -> PathBuf {
                 "A ship is a large vessel that sails at sea. Lighthouses guide ships.",
             ),
         ],
-    );
-    let index = folder.join("index");
-    build(&corpus, &index);
-    index
+    )
 }
 
 #[test]

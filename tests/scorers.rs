@@ -5,7 +5,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{build, verbatim, write_corpus};
+use common::{index_of, verbatim};
 use serde_json::Value;
 
 const DOCUMENTS: &[(&str, &str, &str)] = &[
@@ -59,10 +59,7 @@ fn scores(answer: &Value) -> Vec<f64> {
 #[test]
 fn every_scorer_orders_windows_on_its_own_scale() {
     let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.jsonl");
-    write_corpus(&corpus, DOCUMENTS);
-    let index = folder.path().join("corpus.index");
-    build(&corpus, &index);
+    let index = index_of(folder.path(), DOCUMENTS);
     let tiny = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/models/tests/reference/cross_bert"
@@ -102,10 +99,7 @@ fn every_scorer_orders_windows_on_its_own_scale() {
 #[test]
 fn a_question_is_expanded_by_a_sparse_model() {
     let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.jsonl");
-    write_corpus(&corpus, DOCUMENTS);
-    let index = folder.path().join("corpus.index");
-    build(&corpus, &index);
+    let index = index_of(folder.path(), DOCUMENTS);
     let question = "Which medicine did the doctor find?";
     let plain = ask(&index, question, &[]);
     let expanded = ask(&index, question, &["--expand", "splade-tiny"]);
@@ -132,10 +126,7 @@ fn a_question_is_expanded_by_a_sparse_model() {
 #[test]
 fn what_is_drawn_depends_on_the_seed_and_is_still_a_quote() {
     let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.jsonl");
-    write_corpus(&corpus, DOCUMENTS);
-    let index = folder.path().join("corpus.index");
-    build(&corpus, &index);
+    let index = index_of(folder.path(), DOCUMENTS);
     let question = "What was discovered in a hospital?";
     let clues = |seed: &str| {
         let flags = ["--set", "sampling.temperature=2", "--seed", seed];
@@ -162,10 +153,7 @@ fn what_is_drawn_depends_on_the_seed_and_is_still_a_quote() {
 #[test]
 fn without_the_constraint_what_no_text_holds_is_no_evidence() {
     let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.jsonl");
-    write_corpus(&corpus, DOCUMENTS);
-    let index = folder.path().join("corpus.index");
-    build(&corpus, &index);
+    let index = index_of(folder.path(), DOCUMENTS);
     let mut arguments = vec!["ask", "--index", index.to_str().unwrap(), "--json"];
     arguments.extend(["--no-answer", "--set", "evidence.constrained=false"]);
     arguments.push("Who discovered penicillin?");
@@ -195,10 +183,7 @@ fn without_the_constraint_what_no_text_holds_is_no_evidence() {
 #[test]
 fn clues_may_follow_evidence() {
     let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.jsonl");
-    write_corpus(&corpus, DOCUMENTS);
-    let index = folder.path().join("corpus.index");
-    build(&corpus, &index);
+    let index = index_of(folder.path(), DOCUMENTS);
     let question = "Where did the man who discovered penicillin work?";
     let count = |flags: &[&str]| {
         let answer = ask(&index, question, flags);

@@ -68,28 +68,42 @@ pub fn scores_with(
     mut idf_of: impl FnMut(&str) -> f32,
 ) -> Vec<f32> {
     let terms = query_terms(analyser, query);
-    let counted = count(analyser, &terms, texts);
-    let weights: Vec<f32> = terms
+    let places = terms.iter().zip(0..).map(|((term, _), at)| (&**term, at));
+    let counted = count(analyser, &places.collect(), texts);
+    let weights: Vec<(usize, f32)> = terms
         .iter()
-        .map(|(term, times)| idf_of(term) * *times as f32)
+        .enumerate()
+        .map(|(at, (term, times))| (at, idf_of(term) * *times as f32))
         .collect();
     combine(parameters, &weights, &counted)
 }
 
-/// The score of each of `texts` for `query`, with document frequencies over `texts` themselves and
-/// default parameters.
-pub fn scores(analyser: &Analyser, query: &str, texts: &[&str]) -> Vec<f32> {
-    let terms = query_terms(analyser, query);
-    let counted = count(analyser, &terms, texts);
-    let weights: Vec<f32> = terms
+/// The score of each of `texts` for each of `queries`, with document frequencies over `texts` themselves and
+/// default parameters: a row a query. The texts are read once.
+pub fn scores(analyser: &Analyser, queries: &[&str], texts: &[&str]) -> Vec<Vec<f32>> {
+    let queries: Vec<Vec<(String, u32)>> = queries
         .iter()
-        .enumerate()
-        .map(|(at, (_, times))| {
-            let containing = counted.iter().filter(|text| text.frequencies[at] > 0);
-            idf(containing.count() as u64, texts.len() as u64) * *times as f32
-        })
+        .map(|query| query_terms(analyser, query))
         .collect();
-    combine(Parameters::default(), &weights, &counted)
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for (term, _) in queries.iter().flatten() {
+        let next = places.len();
+        places.entry(term).or_insert(next);
+    }
+    let counted = count(analyser, &places, texts);
+    let weight = |(term, times): &(String, u32)| {
+        let at = places[term.as_str()];
+        let containing = counted.iter().filter(|text| text.frequencies[at] > 0);
+        let idf = idf(containing.count() as u64, texts.len() as u64);
+        (at, idf * *times as f32)
+    };
+    queries
+        .iter()
+        .map(|terms| {
+            let weights: Vec<(usize, f32)> = terms.iter().map(weight).collect();
+            combine(Parameters::default(), &weights, &counted)
+        })
+        .collect()
 }
 
 /// `texts` by their score for `query`, the best first, equal ones in their order: pairs of index and
@@ -101,8 +115,8 @@ pub fn scores(analyser: &Analyser, query: &str, texts: &[&str]) -> Vec<f32> {
 /// assert_eq!(ranked[0].0, 1);
 /// ```
 pub fn rank(query: &str, texts: &[&str]) -> Vec<(usize, f32)> {
-    let scores = scores(&Analyser::default(), query, texts);
-    let mut ranked: Vec<_> = scores.into_iter().enumerate().collect();
+    let scores = scores(&Analyser::default(), &[query], texts);
+    let mut ranked: Vec<_> = scores.into_iter().flatten().enumerate().collect();
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
     ranked
 }
@@ -112,16 +126,12 @@ struct Counted {
     frequencies: Vec<u32>,
 }
 
-fn count(analyser: &Analyser, terms: &[(String, u32)], texts: &[&str]) -> Vec<Counted> {
-    let places: HashMap<&str, usize> = terms
-        .iter()
-        .enumerate()
-        .map(|(at, (term, _))| (term.as_str(), at))
-        .collect();
+/// Reads each of `texts`; `places` says where the frequency of a term is counted, without a gap.
+fn count(analyser: &Analyser, places: &HashMap<&str, usize>, texts: &[&str]) -> Vec<Counted> {
     let count = |text: &&str| {
         let mut counted = Counted {
             length: 0,
-            frequencies: vec![0; terms.len()],
+            frequencies: vec![0; places.len()],
         };
         analyser.visit(text, |term, _| {
             counted.length += 1;
@@ -134,7 +144,8 @@ fn count(analyser: &Analyser, terms: &[(String, u32)], texts: &[&str]) -> Vec<Co
     texts.par_iter().map(count).collect()
 }
 
-fn combine(parameters: Parameters, weights: &[f32], counted: &[Counted]) -> Vec<f32> {
+/// The sums over `weights`, pairs of a term's place and its weight.
+fn combine(parameters: Parameters, weights: &[(usize, f32)], counted: &[Counted]) -> Vec<f32> {
     let total: u64 = counted.iter().map(|text| u64::from(text.length)).sum();
     let average = total as f32 / counted.len().max(1) as f32;
     counted
@@ -144,9 +155,9 @@ fn combine(parameters: Parameters, weights: &[f32], counted: &[Counted]) -> Vec<
                 |tf: u32| parameters.frequency_factor(tf as f32, text.length as f32, average);
             weights
                 .iter()
-                .zip(&text.frequencies)
-                .filter(|&(_, &tf)| tf > 0)
-                .map(|(weight, &tf)| weight * factor(tf))
+                .map(|&(at, weight)| (text.frequencies[at], weight))
+                .filter(|&(tf, _)| tf > 0)
+                .map(|(tf, weight)| weight * factor(tf))
                 .sum()
         })
         .collect()
@@ -160,13 +171,19 @@ mod tests {
     fn the_formula_by_hand() {
         // N = 3, df(fox) = 2, lengths 2, 1, 3, average 2.
         let analyser = Analyser::default();
-        let got = scores(&analyser, "fox", &["fox fox", "fox", "red red whale"]);
+        let texts = ["fox fox", "fox", "red red whale"];
+        let queries = ["red", "fox", "whale fox red fox"];
+        let all = scores(&analyser, &queries, &texts);
+        let got = &all[1];
         let idf = (1.0f32 + (3.0 - 2.0 + 0.5) / 2.5).ln();
         let first = idf * 2.0 * 1.9 / (2.0 + 0.9);
         let second = idf * 1.9 / (1.0 + 0.9 * (0.6 + 0.4 * 0.5));
         for (got, want) in got.iter().zip([first, second, 0.0]) {
             assert!((got - want).abs() < 1e-6, "{got} {want}");
         }
+        // Several queries at once are scored as each alone.
+        assert_eq!(all[2], scores(&analyser, &queries[2..], &texts)[0]);
+        assert!(scores(&analyser, &[], &texts).is_empty());
     }
 
     #[test]

@@ -155,6 +155,22 @@ impl<'a> Engine<'a> {
         self.model.tokenizer()
     }
 
+    /// A retriever for `question` that knows what the engine remembers and expands questions as the engine does.
+    pub(crate) fn retriever<'e>(
+        &'e self,
+        question: &'e str,
+        settings: &'e Settings,
+    ) -> Result<Retriever<'e>, EngineError> {
+        let (index, tokenizer) = (self.index, self.tokenizer());
+        let retriever = Retriever::new(index, tokenizer, self.scorer, settings, question)
+            .with_memory(&self.memory);
+        let Some(expander) = self.expander else {
+            return Ok(retriever);
+        };
+        let terms = scorer::expand(expander, question, settings.clues.auxiliary)?;
+        Ok(retriever.with_expansion(terms))
+    }
+
     pub(crate) fn check_interrupt(&self) -> Result<(), EngineError> {
         if (self.interrupted)() {
             Err(EngineError::Interrupted)
@@ -206,18 +222,7 @@ impl<'a> Engine<'a> {
         milliseconds.clues = lap();
 
         let fm = self.index.fm();
-        let mut retriever = Retriever::new(
-            self.index,
-            self.tokenizer(),
-            self.scorer,
-            settings,
-            question,
-        )
-        .with_memory(&self.memory);
-        if let Some(expander) = self.expander {
-            let most = settings.clues.auxiliary;
-            retriever = retriever.with_expansion(scorer::expand(expander, question, most)?);
-        }
+        let mut retriever = self.retriever(question, settings)?;
         let mut rankings = retriever.rankings(&phrases)?;
         milliseconds.candidates = lap();
         self.check_interrupt()?;
@@ -462,13 +467,11 @@ impl<'a> Engine<'a> {
     ) -> Result<String, EngineError> {
         let most = settings.evidence.most_tokens;
         let text = self.write_freely(session, most, settings, &mut |_| {})?;
-        let end = sentences::starts(&text).into_iter().next_back();
-        let whole = match end {
-            // The limit ended the last sentence.
-            Some(last) if last > 0 && !text.ends_with(['.', '!', '?', '。', '।', '؟']) => {
-                text[..last].trim_end()
-            }
-            _ => &text,
+        let last = sentences::starts(&text).last().copied().unwrap_or(0);
+        // The limit may have ended the last sentence, which is all of it where it is the only one.
+        let whole = match last > 0 && !sentences::ends(&text) {
+            true => text[..last].trim_end(),
+            false => &text,
         };
         Ok(whole.to_owned())
     }

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use corpus_tools::{Citation, CiteError};
-use models::language_model::Wanted;
+use models::language_model::{Cache, Wanted};
 
 use crate::answer::{Answer, Milliseconds, Trace};
 use crate::beam::{self, ModelBranches};
@@ -16,7 +16,44 @@ use crate::settings::Settings;
 /// Places of a phrase that are tried for a citation: a title is none.
 const MOST_PLACES: usize = 64;
 
+/// A question with the label of a piece of evidence after it, as the model has read it.
+pub(crate) struct OpenedEvidence {
+    /// What was read after the examples.
+    pub(crate) tokens: Vec<u32>,
+    /// All that was read.
+    pub(crate) cache: Cache,
+    /// Logits of the vocabulary for the token that comes next.
+    pub(crate) logits: Vec<f32>,
+}
+
+impl OpenedEvidence {
+    /// What reading it cost.
+    pub(crate) fn cost(&self) -> Cost {
+        Cost {
+            passes: 1,
+            evaluated: self.tokens.len() as u64,
+            written: 0,
+        }
+    }
+}
+
 impl Engine<'_> {
+    /// Lets the model read the question as if it had turned to evidence at once.
+    pub(crate) fn open_evidence(&self, question: &str) -> Result<OpenedEvidence, EngineError> {
+        let label = Line::Evidence.label();
+        let text = format!("{}\n{label}", prompt::question_lines(question));
+        let tokens = self.tokenizer().encode_text(&text);
+        let mut cache = self.preamble.1.fork();
+        let logits = self.model.forward(&mut cache, &tokens, Wanted::Last)?;
+        let size = self.tokenizer().vocabulary_size() as usize;
+        let logits = logits.row(0)[..size.min(logits.width())].to_vec();
+        Ok(OpenedEvidence {
+            tokens,
+            cache,
+            logits,
+        })
+    }
+
     /// Answers a question with naive constrained beams: after the question the model writes pieces of
     /// evidence, one a beam, that stand anywhere in the collection, and answers from them. The evidence is in
     /// the order of the beams, best first; its score is the beam's. Only `settings.beams` and
@@ -29,31 +66,18 @@ impl Engine<'_> {
             return Err(EngineError::EmptyQuestion);
         }
         let began = Instant::now();
-        let text = format!(
-            "{}\n{}",
-            prompt::question_lines(question),
-            Line::Evidence.label()
-        );
-        let tokens = self.tokenizer().encode_text(&text);
-        let mut cache = self.preamble.1.fork();
-        let logits = self.model.forward(&mut cache, &tokens, Wanted::Last)?;
-        let size = self.tokenizer().vocabulary_size() as usize;
-        let logits = &logits.row(0)[..size.min(logits.width())];
-        let (beams, mut cost) = beam::search(
+        let opened = self.open_evidence(question)?;
+        let (beams, cost) = beam::search(
             &mut ModelBranches::new(self.model),
-            &cache,
-            logits,
+            &opened.cache,
+            &opened.logits,
             &self.beam_space(question, settings)?,
             self.close,
             &settings.beams,
             self.interrupted,
         )?;
         self.check_interrupt()?;
-        cost += Cost {
-            passes: 1,
-            evaluated: tokens.len() as u64,
-            written: 0,
-        };
+        let mut cost = cost + opened.cost();
         let mut evidence = Vec::new();
         let mut refused = Vec::new();
         let mut cited = None;
@@ -72,8 +96,9 @@ impl Engine<'_> {
             ..Milliseconds::default()
         };
         let mut context = self.preamble.0.clone();
-        context.extend(&tokens);
-        let mut session = Session::new(ModelSource::with_cache(self.model, cache), context);
+        context.extend(&opened.tokens);
+        let source = ModelSource::with_cache(self.model, opened.cache);
+        let mut session = Session::new(source, context);
         if let Some(best) = cited {
             session.push(best.tokens());
         }

@@ -2,17 +2,14 @@
 //! collection, or by the candidates alone, still lead to a relevant document after so many tokens.
 
 use fmindex::DocumentSet;
-use models::language_model::Wanted;
 use serde::{Deserialize, Serialize};
 
 use crate::beam::{self, ModelBranches, Start};
+use crate::candidates;
 use crate::constraint::PhraseConstraint;
 use crate::engine::{Engine, EngineError};
-use crate::prompt::{self, Line};
-use crate::retrieval::Retriever;
 use crate::session::Cost;
 use crate::settings::{BeamSettings, Settings};
-use crate::{candidates, scorer};
 
 /// Tokens of the prefixes that are looked at, as in the paper.
 pub const LENGTH: usize = 13;
@@ -46,17 +43,7 @@ impl Engine<'_> {
         if !settings.beams.candidates {
             return Ok(PhraseConstraint::corpus(self.index.fm()));
         }
-        let mut retriever = Retriever::new(
-            self.index,
-            self.tokenizer(),
-            self.scorer,
-            settings,
-            question,
-        );
-        if let Some(expander) = self.expander {
-            let most = settings.clues.auxiliary;
-            retriever = retriever.with_expansion(scorer::expand(expander, question, most)?);
-        }
+        let retriever = self.retriever(question, settings)?;
         let rankings = retriever.rankings(&[])?;
         let found = rankings
             .fused
@@ -84,18 +71,10 @@ impl Engine<'_> {
         }
         settings.check().map_err(EngineError::Settings)?;
         let constraint = self.beam_space(question, settings)?;
-        let text = format!(
-            "{}\n{}",
-            prompt::question_lines(question),
-            Line::Evidence.label()
-        );
-        let tokens = self.tokenizer().encode_text(&text);
-        let mut cache = self.preamble.1.fork();
-        let logits = self.model.forward(&mut cache, &tokens, Wanted::Last)?;
-        let size = self.tokenizer().vocabulary_size() as usize;
+        let opened = self.open_evidence(question)?;
         let start = Start {
-            context: &cache,
-            logits: &logits.row(0)[..size.min(logits.width())],
+            context: &opened.cache,
+            logits: &opened.logits,
             constraint: &constraint,
         };
         let mut found = Prefixes {
@@ -107,7 +86,7 @@ impl Engine<'_> {
             most_tokens: LENGTH,
             ..settings.beams.clone()
         };
-        let (_, mut cost) = beam::search_watched(
+        let (_, cost) = beam::search_watched(
             &mut ModelBranches::new(self.model),
             start,
             self.close,
@@ -121,12 +100,7 @@ impl Engine<'_> {
             },
         )?;
         self.check_interrupt()?;
-        cost += Cost {
-            passes: 1,
-            evaluated: tokens.len() as u64,
-            written: 0,
-        };
-        Ok((found, cost))
+        Ok((found, cost + opened.cost()))
     }
 }
 

@@ -86,10 +86,19 @@ impl TextBm25Scorer {
 
 impl WindowScorer for TextBm25Scorer {
     fn score(&self, question: &str, windows: &[WindowText]) -> Result<Vec<f32>, ScorerError> {
+        let mut rows = self.score_all(&[question], windows)?;
+        Ok(rows.pop().unwrap_or_default())
+    }
+
+    fn score_all(
+        &self,
+        texts: &[&str],
+        windows: &[WindowText],
+    ) -> Result<Vec<Vec<f32>>, ScorerError> {
         // A title that stands before every window of a document tells those apart from other documents' only.
-        let texts: Vec<String> = windows.iter().map(WindowText::joined).collect();
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        Ok(bm25::scores(&self.analyser, question, &texts))
+        let joined: Vec<String> = windows.iter().map(WindowText::joined).collect();
+        let joined: Vec<&str> = joined.iter().map(String::as_str).collect();
+        Ok(bm25::scores(&self.analyser, texts, &joined))
     }
 }
 

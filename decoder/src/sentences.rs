@@ -40,6 +40,18 @@ pub fn starts(text: &str) -> Vec<usize> {
     starts
 }
 
+/// Whether a text ends where a sentence may end: what came after it would start another.
+///
+/// ```
+/// use decoder::sentences::ends;
+/// assert!(ends("It is a film.\"") && ends("它很大。") && ends("यह पहला है।"));
+/// assert!(!ends("It stars S.") && !ends("It is a") && !ends(""));
+/// ```
+pub fn ends(text: &str) -> bool {
+    let next = format!("{text} A");
+    !text.trim().is_empty() && starts(&next).last() == Some(&(next.len() - 1))
+}
+
 /// Whether a character is of a script that is written without spaces between words: Thai, Lao, Myanmar, Khmer, kana
 /// and ideographs.
 pub fn is_unspaced(c: char) -> bool {

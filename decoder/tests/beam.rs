@@ -1,5 +1,7 @@
 //! Beam search against an exhaustive search over every phrase, with logits that are a fixed function of the context.
 
+use std::collections::BTreeSet;
+
 use decoder::PhraseConstraint;
 use decoder::beam::{Appended, BranchSource, search};
 use decoder::settings::BeamSettings;
@@ -67,19 +69,22 @@ impl BranchSource for Hashed {
     }
 }
 
+/// The tokens that go on from a phrase somewhere, each once, rising.
+fn next_tokens(paragraphs: &[Vec<u32>], phrase: &[u32]) -> BTreeSet<u32> {
+    paragraphs
+        .iter()
+        .flat_map(|paragraph| paragraph.windows(phrase.len() + 1))
+        .filter(|window| window.starts_with(phrase))
+        .map(|window| window[phrase.len()])
+        .collect()
+}
+
 /// Every phrase that can be written, with its log-probability and whether the model ended it.
 fn all(paragraphs: &[Vec<u32>], settings: &BeamSettings, seed: u64) -> Vec<(Vec<u32>, f64, bool)> {
     let mut open = vec![(Vec::new(), 0.0)];
     let mut found = Vec::new();
     while let Some((phrase, so_far)) = open.pop() {
-        let mut next: Vec<u32> = paragraphs
-            .iter()
-            .flat_map(|paragraph| paragraph.windows(phrase.len() + 1))
-            .filter(|window| window.starts_with(&phrase))
-            .map(|window| window[phrase.len()])
-            .collect();
-        next.sort_unstable();
-        next.dedup();
+        let next = next_tokens(paragraphs, &phrase);
         if next.is_empty() || phrase.len() >= settings.most_tokens {
             if !phrase.is_empty() {
                 found.push((phrase, so_far, false));
@@ -180,14 +185,7 @@ proptest! {
         for _ in 0..groups {
             let mut phrase: Vec<u32> = Vec::new();
             loop {
-                let mut next: Vec<u32> = paragraphs
-                    .iter()
-                    .flat_map(|paragraph| paragraph.windows(phrase.len() + 1))
-                    .filter(|window| window.starts_with(&phrase))
-                    .map(|window| window[phrase.len()])
-                    .collect();
-                next.sort_unstable();
-                next.dedup();
+                let next = next_tokens(&paragraphs, &phrase);
                 if next.is_empty() || phrase.len() >= settings.most_tokens {
                     break;
                 }

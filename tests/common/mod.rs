@@ -112,6 +112,16 @@ pub fn write_corpus(path: &Path, documents: &[(&str, &str, &str)]) {
     std::fs::write(path, lines.join("\n") + "\n").unwrap();
 }
 
+/// An index of documents `(id, title, text)` in `folder`, with the real tokenizer.
+#[track_caller]
+pub fn index_of(folder: &Path, documents: &[(&str, &str, &str)]) -> PathBuf {
+    let corpus = folder.join("corpus.jsonl");
+    write_corpus(&corpus, documents);
+    let index = folder.join("index");
+    build(&corpus, &index);
+    index
+}
+
 /// Everything below a folder, for comparing before and after.
 pub fn listing(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use corpus_tools::analysis::Analyser;
 use corpus_tools::{Citation, CiteError, IndexError, bm25};
 use fmindex::FileError;
 use models::ModelError;
@@ -491,12 +490,7 @@ fn cited(sentence: &str, front: &[usize], evidence: &[Citation]) -> Option<usize
         .map(|&at| format!("{}. {}", evidence[at].title, evidence[at].quote))
         .collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    let scores = bm25::scores(&Analyser::default(), sentence, &texts);
-    let mut best: Option<usize> = None;
-    for (at, &score) in scores.iter().enumerate() {
-        if score > best.map_or(0.0, |best| scores[best]) {
-            best = Some(at);
-        }
-    }
-    best.map(|at| front[at])
+    let ranked = bm25::rank(sentence, &texts);
+    let best = ranked.first().filter(|(_, score)| *score > 0.0);
+    best.map(|&(at, _)| front[at])
 }

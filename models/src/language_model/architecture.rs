@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use candle_core::DeviceLocation;
 use serde_json::Value;
 
+use super::cache::Shape;
 use crate::error::{FETCH_AGAIN, ModelError, Result, file_error};
 use crate::gguf::Gguf;
 use crate::kernels::math::Pairing;
@@ -124,6 +126,16 @@ pub(crate) struct Architecture {
 }
 
 impl Architecture {
+    /// The dimensions of this model's caches, on a device or in this machine's memory.
+    pub(crate) fn cache_shape(&self, device: Option<DeviceLocation>) -> Shape {
+        Shape {
+            layers: self.layers,
+            heads: self.key_heads,
+            head: self.head,
+            device,
+        }
+    }
+
     /// Reads the metadata of a GGUF model.
     pub(crate) fn from_gguf(gguf: &Gguf) -> Result<Self> {
         let path = gguf.path();

@@ -126,13 +126,7 @@ impl Turns {
 impl TensorTransformer {
     /// The dimensions of this model's caches.
     pub(crate) fn shape(&self) -> Shape {
-        let a = &self.architecture;
-        Shape {
-            layers: a.layers,
-            heads: a.key_heads,
-            head: a.head,
-            device: Some(self.device.location()),
-        }
+        self.architecture.cache_shape(Some(self.device.location()))
     }
 
     /// As `Transformer::forward`.

@@ -78,13 +78,7 @@ impl Angles {
 impl Transformer {
     /// The dimensions of this model's caches.
     pub(crate) fn shape(&self) -> Shape {
-        let a = &self.architecture;
-        Shape {
-            layers: a.layers,
-            heads: a.key_heads,
-            head: a.head,
-            device: None,
-        }
+        self.architecture.cache_shape(None)
     }
 
     /// Reads the steps, in which each branch's positions come in order; the caches already have room for them.
