@@ -12,7 +12,7 @@ use decoder::scorer::{
 };
 use decoder::settings::WindowScorerKind;
 use indicatif::ProgressBar;
-use models::encoder::{CrossEncoder, SentenceEncoder, SparseEncoder};
+use models::encoder::{CrossEncoder, SparseEncoder};
 use models::fetch::{self, FetchEvent, FetchOptions, Fetched, Licence, default_cache};
 use models::language_model::{Device, LanguageModel, ModelOptions};
 use models::remote::is_address;
@@ -204,7 +204,7 @@ impl ScorerArguments {
             WindowScorerKind::Embedding => {
                 let folder = locate(SENTENCE_ENCODER, offline)
                     .context("the window scorer `embedding` needs the model minilm; --window-scorer bm25 needs none")?;
-                Box::new(EmbeddingScorer::new(SentenceEncoder::open(&folder)?))
+                Box::new(EmbeddingScorer::open(&folder, index)?)
             }
         })
     }

@@ -61,8 +61,7 @@ fn a_small_evaluation() {
             json!({"id": "d"}),
         ],
     );
-    let (index, questions, out, embeddings) =
-        (at("index"), at("ships.jsonl"), at("out"), at("embeddings"));
+    let (index, questions, out) = (at("index"), at("ships.jsonl"), at("out"));
     let arguments = [
         "eval",
         "--index",
@@ -74,13 +73,21 @@ fn a_small_evaluation() {
         "--no-answer",
         "--top-k",
         "1,3",
-        "--embeddings",
-        text(&embeddings),
         "--out",
         text(&out),
     ];
+    // Vectors are computed into the index, which cannot hold them here.
+    fs::write(index.join("vectors"), "").unwrap();
+    verbatim(&arguments).refused(&["dense methods", "vectors", "create the folder"]);
+    fs::remove_file(index.join("vectors")).unwrap();
     let run = verbatim(&arguments).ended(0);
     assert!(run.stderr.contains("ships.jsonl:4"), "{}", run.stderr);
+    let embed = ["index", "embed", "--index", text(&index), "--json"];
+    let embed = verbatim(&embed).ended(0).json();
+    assert_eq!(
+        (&embed["paragraphs"], &embed["embedded"]),
+        (&json!(3), &json!(0))
+    );
     assert!(run.stdout.contains("## ships") && run.stdout.contains("| bm25-rerank |"));
     let summary: Value =
         serde_json::from_slice(&fs::read(out.join("summary.json")).unwrap()).unwrap();

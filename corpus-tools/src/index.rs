@@ -15,7 +15,10 @@ use crate::build::joined;
 use crate::canonical::Canonical;
 use crate::citation::Citation;
 use crate::lexical::Lexical;
-use crate::manifest::{MANIFEST_FILE, Manifest, SEGMENTS_FOLDER, SegmentEntry, TOKENIZER_FILE};
+use crate::manifest::{
+    MANIFEST_FILE, Manifest, SEGMENTS_FOLDER, SegmentEntry, TOKENIZER_FILE, VECTORS_FOLDER,
+    vector_files,
+};
 use crate::store::{Paragraph, Store, Stored};
 
 /// Why an index cannot be opened, verified or asked.
@@ -49,6 +52,9 @@ pub enum IndexError {
         /// Which numbers differ.
         what: String,
     },
+    /// A file of kept sentence vectors is foreign or damaged.
+    #[error("{0}; vectors alone are computed again by `verbatim index embed`")]
+    Vectors(FileError),
     /// The tokenizer of the index cannot be read.
     #[error("{path}: {source}")]
     Tokenizer {
@@ -198,7 +204,7 @@ pub struct Stat {
     pub bits_per_token: f64,
     /// Bytes of the whole folder.
     pub bytes: u64,
-    /// The FM-index by component, then the store and BM25.
+    /// The FM-index by component, then the store and BM25, then sentence vectors where there are any.
     pub components: Vec<ComponentSize>,
 }
 
@@ -722,6 +728,14 @@ impl Index {
                 name @ ("documents" | "text" | "names" | "lexical") => add(name, file.bytes),
                 _ => fm += file.bytes,
             }
+        }
+        let vectors: u64 = vector_files(&self.inner.dir)
+            .iter()
+            .map(|(_, bytes)| bytes)
+            .sum();
+        if vectors > 0 {
+            add(VECTORS_FOLDER, vectors);
+            all += vectors;
         }
         for component in &mut components {
             component.bits_per_token = bits(component.bytes);

@@ -19,6 +19,11 @@ pub const TOKENIZER_FILE: &str = "tokenizer.json";
 pub const SEGMENTS_FOLDER: &str = "segments";
 /// Folder of unfinished work in an index folder.
 pub const WORK_FOLDER: &str = "work";
+/// Folder of the sentence vectors in an index folder, one folder an encoder. No manifest speaks of them: they can be
+/// computed again from the texts.
+pub const VECTORS_FOLDER: &str = "vectors";
+/// Kind of the files of vectors, which end in `.bin`.
+pub const VECTORS_KIND: &str = "vectors";
 /// Folder of the BM25 index in a segment's folder.
 pub const LEXICAL_FOLDER: &str = "lexical";
 
@@ -280,6 +285,25 @@ pub(crate) fn sync_folder(dir: &Path) {
     if let Ok(folder) = fs::File::open(dir) {
         let _ = folder.sync_all();
     }
+}
+
+/// All files below [`VECTORS_FOLDER`] of the index folder `index`, with their sizes in bytes, in the order of their
+/// paths; none where there is no such folder.
+pub(crate) fn vector_files(index: &Path) -> Vec<(PathBuf, u64)> {
+    fn list(dir: &Path, found: &mut Vec<(PathBuf, u64)>) {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(kind) if kind.is_dir() => list(&entry.path(), found),
+                Ok(kind) => found.push((entry.path(), kind.len())),
+                // Gone since: somebody is writing vectors.
+                Err(_) => {}
+            }
+        }
+    }
+    let mut found = Vec::new();
+    list(&index.join(VECTORS_FOLDER), &mut found);
+    found.sort();
+    found
 }
 
 /// Size and checksum of the file `name` below `dir`.

@@ -76,6 +76,9 @@ pub struct CandidateTrace {
     pub clue_rank: Option<usize>,
     /// Rank in the lexical ranking, from 1.
     pub lexical_rank: Option<usize>,
+    /// Rank in the dense ranking, from 1.
+    #[serde(default)]
+    pub dense_rank: Option<usize>,
     /// Rank among the documents whose title is named in the question, from 1.
     pub title_rank: Option<usize>,
     /// The document (external id) whose quoted text names this one's title, where that raised it.

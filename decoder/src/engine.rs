@@ -18,7 +18,7 @@ use crate::finish::{self, Answered, Helpers};
 use crate::forward_backward::ReadError;
 use crate::generator::GeneratorError;
 use crate::prompt::{self, Line};
-use crate::retrieval::{Hop, Rankings, Retriever};
+use crate::retrieval::{Hop, Rankings, Retriever, dense_scorer};
 use crate::scorer::{self, ScorerError, WindowScorer, WindowText};
 use crate::session::{ModelSource, Session};
 use crate::settings::{AnswerPrompt, Settings};
@@ -202,6 +202,8 @@ impl<'a> Engine<'a> {
             return Err(EngineError::EmptyQuestion);
         }
         settings.check().map_err(EngineError::Settings)?;
+        // Said before any clue is written.
+        dense_scorer(self.index, self.scorer, settings)?;
         let mut clock = Instant::now();
         let mut lap = || {
             let elapsed = clock.elapsed().as_secs_f64() * 1e3;
@@ -550,6 +552,7 @@ fn candidate_traces(
             score: candidate.score,
             clue_rank: rank(&rankings.by_clues, candidate.document),
             lexical_rank: rank(&rankings.by_words, candidate.document),
+            dense_rank: rank(&rankings.by_vectors, candidate.document),
             title_rank: rank(&rankings.by_titles, candidate.document),
             named_in: led_to.get(&member).cloned(),
         })

@@ -29,6 +29,7 @@ pub mod settings;
 pub mod spelling;
 pub mod stages;
 pub mod titles;
+pub mod vectors;
 pub mod windows;
 
 pub use answer::Answer;

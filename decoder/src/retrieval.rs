@@ -14,11 +14,11 @@ use crate::candidates::{self, Candidate, CandidateMemory};
 use crate::clues::{self, Clue};
 use crate::engine::EngineError;
 use crate::evidence::EvidenceWriter;
-use crate::scorer::{WindowScorer, WindowText};
+use crate::scorer::{EmbeddingScorer, ScorerError, WindowScorer, WindowText};
 use crate::settings::Settings;
 use crate::titles::{self, NamedTitle};
 use crate::windows::{self, ClueOccurrence, Ground, Window};
-use crate::{fusion, spelling};
+use crate::{fusion, spelling, vectors};
 
 /// Windows of linked documents that are scored for each document that a hop may lead to.
 const WINDOWS_PER_HOP: usize = 4;
@@ -57,6 +57,8 @@ pub struct Rankings {
     pub by_words: Vec<DocumentId>,
     /// Documents by the rarity of their named title, the rarest first.
     pub by_titles: Vec<DocumentId>,
+    /// Documents by sentence vectors, best first; empty where that ranking has no weight.
+    pub by_vectors: Vec<DocumentId>,
     /// All of them fused, with scores, best first, as many as there may be candidates.
     pub fused: Vec<(DocumentId, f64)>,
 }
@@ -86,6 +88,32 @@ pub fn shares(titles: &[NamedTitle], documents: u64, guessed: f32) -> HashMap<Do
         }
     }
     shares
+}
+
+/// The scorer whose vectors rank documents; `None` where that ranking has no weight.
+///
+/// # Errors
+/// It has a weight, and the scorer embeds nothing, or the index does not keep its vectors.
+pub(crate) fn dense_scorer<'s>(
+    index: &Index,
+    scorer: &'s dyn WindowScorer,
+    settings: &Settings,
+) -> Result<Option<&'s EmbeddingScorer>, EngineError> {
+    let weight = settings.candidates.dense_weight;
+    if weight <= 0.0 {
+        return Ok(None);
+    }
+    let Some(scorer) = scorer.as_embedding() else {
+        return Err(EngineError::Settings(format!(
+            "the setting candidates.dense_weight is {weight}, but only the window scorer embedding has sentence vectors; set windows.scorer=embedding or candidates.dense_weight=0"
+        )));
+    };
+    let complete = match scorer.vectors() {
+        Some(vectors) => vectors.check_complete(),
+        None => Err(vectors::missing_in(index, index.manifest().segments.len())),
+    };
+    complete.map_err(ScorerError::from)?;
+    Ok(Some(scorer))
 }
 
 impl<'a> Retriever<'a> {
@@ -134,10 +162,11 @@ impl<'a> Retriever<'a> {
         }
     }
 
-    /// Ranks documents by clues (`phrases`), by BM25 and by named titles, and fuses the rankings.
+    /// Ranks documents by clues (`phrases`), by BM25, by named titles and, where that has a weight, by sentence
+    /// vectors, and fuses the rankings.
     ///
     /// # Errors
-    /// The index is damaged.
+    /// The index is damaged, or it does not keep the vectors that are wanted.
     pub fn rankings(&self, phrases: &[String]) -> Result<Rankings, EngineError> {
         let settings = self.settings;
         let (clues, by_clues) =
@@ -161,12 +190,21 @@ impl<'a> Retriever<'a> {
             .iter()
             .flat_map(|title| title.documents.iter().copied())
             .collect();
+        let dense = dense_scorer(self.index, self.scorer, settings)?;
+        let by_vectors: Vec<DocumentId> = dense
+            .map(|scorer| scorer.search(self.question, settings.candidates.most))
+            .transpose()?
+            .into_iter()
+            .flatten()
+            .map(|(document, _)| document)
+            .collect();
         let weights = &settings.candidates;
         let mut fused = fusion::reciprocal_rank(
             weights.fusion_k,
             &[
                 (weights.title_weight, by_titles.clone()),
                 (weights.clue_weight, by_clues.clone()),
+                (weights.dense_weight, by_vectors.clone()),
                 (weights.lexical_weight, by_words.clone()),
             ],
         );
@@ -189,6 +227,7 @@ impl<'a> Retriever<'a> {
             by_clues,
             by_words,
             by_titles,
+            by_vectors,
             fused,
         })
     }
@@ -430,4 +469,55 @@ pub struct Hop<'a> {
     pub phrases: &'a [String],
     /// The candidate that the quote is from.
     pub from: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scorer::Bm25Scorer;
+    use crate::vectors::tests::{DOCUMENTS, encoder_folder, index, tokenizer};
+    use crate::vectors::{Encoder, embed};
+
+    #[test]
+    fn the_dense_ranking_has_its_weight_and_needs_vectors() {
+        let folder = tempfile::tempdir().unwrap();
+        let (index, tokenizer) = (index(folder.path(), DOCUMENTS), tokenizer());
+        let question = "Who made films?";
+        let open = || EmbeddingScorer::open(&encoder_folder(), &index).unwrap();
+        let rank = |scorer: &dyn WindowScorer, settings: &Settings| {
+            Retriever::new(&index, &tokenizer, scorer, settings, question).rankings(&[])
+        };
+        let without = Settings::default();
+        let mut settings = Settings::default();
+        settings.candidates.dense_weight = 1.0;
+        let error = rank(&open(), &settings).unwrap_err().to_string();
+        assert!(error.contains("index embed"), "{error}");
+        let bm25 = Bm25Scorer::new(index.lexical().clone());
+        let error = rank(&bm25, &settings).unwrap_err().to_string();
+        assert!(error.contains("dense_weight"), "{error}");
+
+        let before = rank(&open(), &without).unwrap();
+        let encoder = Encoder::open(&encoder_folder()).unwrap();
+        embed(&index, &encoder, 1, &()).unwrap();
+        let scorer = open();
+        let after = rank(&scorer, &without).unwrap();
+        assert_eq!(after.fused, before.fused);
+        assert!(after.by_vectors.is_empty());
+
+        let fused = rank(&scorer, &settings).unwrap();
+        let found = scorer.search(question, settings.candidates.most).unwrap();
+        let documents: Vec<DocumentId> = found.into_iter().map(|(document, _)| document).collect();
+        assert_eq!(fused.by_vectors, documents);
+        let score = |rankings: &Rankings, document| {
+            let found = rankings.fused.iter().find(|(other, _)| *other == document);
+            found.map_or(0.0, |(_, score)| *score)
+        };
+        for (rank, &document) in (1..).zip(&documents) {
+            let more = score(&fused, document) - score(&before, document);
+            assert!(
+                (more - 1.0 / f64::from(rank)).abs() < 1e-9,
+                "{document:?}: {more}"
+            );
+        }
+    }
 }

@@ -1,16 +1,18 @@
 //! Window scorers: how relevant a window is to the question.
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use corpus_tools::analysis::Analyser;
-use corpus_tools::bm25;
 use corpus_tools::lexical::Lexical;
-use fmindex::FileError;
+use corpus_tools::{Index, bm25};
+use fmindex::{DocumentId, FileError};
 use models::ModelError;
 use models::encoder::{CrossEncoder, EncoderError, SentenceEncoder, SparseEncoder};
 use models::language_model::{LanguageModel, Wanted};
-use xxhash_rust::xxh3::xxh3_128;
+
+use crate::vectors::{self, Encoder, Vectors, VectorsError};
 
 /// The text of a window as a scorer reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +47,9 @@ pub enum ScorerError {
     /// The term weights of the index could not be read.
     #[error(transparent)]
     Lexical(#[from] FileError),
+    /// The kept vectors of the index cannot be used.
+    #[error(transparent)]
+    Vectors(#[from] VectorsError),
 }
 
 /// Scores windows against a question; higher is more relevant, the scale is the scorer's own.
@@ -69,6 +74,11 @@ pub trait WindowScorer: Send + Sync {
 
     /// Forgets what it keeps to be faster the next time; scores do not depend on it. For whoever measures time.
     fn forget(&self) {}
+
+    /// The embedding scorer that it is, if it is one: what it embeds with can also rank documents.
+    fn as_embedding(&self) -> Option<&EmbeddingScorer> {
+        None
+    }
 }
 
 /// BM25 of the texts at hand (k1 0.9, b 0.4), with the term weights of these texts: for what was never indexed.
@@ -126,10 +136,11 @@ impl WindowScorer for Bm25Scorer {
 /// Embeddings that [`EmbeddingScorer`] remembers: 50 MB of 384 values each.
 const REMEMBERED: usize = 1 << 15;
 
-/// Cosine of sentence embeddings. Texts that were embedded before, as the windows of documents that several
-/// questions lead to, are remembered.
+/// Cosine of sentence embeddings. Texts whose vectors the index keeps are not embedded; those that were embedded before,
+/// as the windows of documents that several questions lead to, are remembered.
 pub struct EmbeddingScorer {
     encoder: SentenceEncoder,
+    vectors: Option<Vectors>,
     remembered: Mutex<Remembered>,
 }
 
@@ -164,7 +175,48 @@ impl EmbeddingScorer {
     pub fn new(encoder: SentenceEncoder) -> Self {
         Self {
             encoder,
+            vectors: None,
             remembered: Mutex::default(),
+        }
+    }
+
+    /// A scorer over a loaded sentence encoder and the vectors that an index keeps of it.
+    pub fn with_vectors(encoder: Encoder, vectors: Vectors) -> Self {
+        Self {
+            vectors: Some(vectors),
+            ..Self::new(encoder.model)
+        }
+    }
+
+    /// A scorer over the sentence encoder in `folder`, with the vectors that `index` keeps of it, if it keeps any.
+    ///
+    /// # Errors
+    /// The folder holds no encoder, or a file of vectors is foreign or damaged.
+    pub fn open(folder: &Path, index: &Index) -> Result<Self, ScorerError> {
+        // The fingerprint takes reading all weights again.
+        if !Vectors::any(index) {
+            return Ok(Self::new(SentenceEncoder::open(folder)?));
+        }
+        let encoder = Encoder::open(folder)?;
+        let vectors = Vectors::open(index, &encoder)?;
+        Ok(Self::with_vectors(encoder, vectors))
+    }
+
+    /// The vectors that the index keeps.
+    pub fn vectors(&self) -> Option<&Vectors> {
+        self.vectors.as_ref()
+    }
+
+    /// Dense retrieval: the `k` best documents for `question` with the cosine of their best paragraph, as
+    /// [`Vectors::search`]; none where it has no vectors.
+    ///
+    /// # Errors
+    /// The question cannot be embedded, or segments have no vectors.
+    pub fn search(&self, question: &str, k: usize) -> Result<Vec<(DocumentId, f64)>, ScorerError> {
+        let embedded = self.embed(&[question])?;
+        match (&self.vectors, embedded.first()) {
+            (Some(vectors), Some(question)) => Ok(vectors.search(question, k)?),
+            _ => Ok(Vec::new()),
         }
     }
 
@@ -174,16 +226,23 @@ impl EmbeddingScorer {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The embedding of each text; those that are not remembered are computed in one batch.
+    /// The embedding of each text; those that are neither kept nor remembered are computed in one batch.
     fn embed(&self, texts: &[&str]) -> Result<Vec<Arc<[f32]>>, EncoderError> {
         let remembered = || self.remembered();
-        let keys: Vec<u128> = texts.iter().map(|text| xxh3_128(text.as_bytes())).collect();
+        let keys: Vec<u128> = texts.iter().map(|text| vectors::key(text)).collect();
         let mut found: HashMap<u128, Arc<[f32]>> = HashMap::new();
+        if let Some(vectors) = &self.vectors {
+            let kept = |&key: &u128| Some((key, vectors.get(key)?));
+            found.extend(keys.iter().filter_map(kept));
+        }
         let mut unknown: Vec<(u128, &str)> = Vec::new();
         let mut asked: HashSet<u128> = HashSet::new();
         {
             let mut remembered = remembered();
             for (&key, &text) in keys.iter().zip(texts) {
+                if found.contains_key(&key) {
+                    continue;
+                }
                 match remembered.get(key) {
                     Some(embedding) => _ = found.insert(key, embedding),
                     None if asked.insert(key) => unknown.push((key, text)),
@@ -209,6 +268,10 @@ impl EmbeddingScorer {
 impl WindowScorer for EmbeddingScorer {
     fn forget(&self) {
         *self.remembered() = Remembered::default();
+    }
+
+    fn as_embedding(&self) -> Option<&EmbeddingScorer> {
+        Some(self)
     }
 
     fn score(&self, question: &str, windows: &[WindowText]) -> Result<Vec<f32>, ScorerError> {
@@ -316,6 +379,45 @@ pub fn expand(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vectors::embed;
+    use crate::vectors::tests::{DOCUMENTS, encoder_folder, index};
+
+    #[test]
+    fn scores_do_not_depend_on_what_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let index = index(folder.path(), DOCUMENTS);
+        let open = || EmbeddingScorer::open(&encoder_folder(), &index).unwrap();
+        let without = open();
+        assert!(without.vectors().is_none());
+        let encoder = Encoder::open(&encoder_folder()).unwrap();
+        embed(&index, &encoder, 1, &()).unwrap();
+        let with = open();
+        let window = |title: &str, text: &str| WindowText {
+            title: title.to_owned(),
+            text: text.to_owned(),
+        };
+        let mut windows = vec![
+            window("Ed Wood", "Ed Wood made films."),
+            window("Caf\u{e9}", "Un caf\u{e9} noir."),
+            window("", "No title."),
+            window("", "No title."),
+        ];
+        // As titles came: only texts are in the canonical form.
+        windows[1].title = DOCUMENTS[1].1.to_owned();
+        let scores = |scorer: &EmbeddingScorer, windows: &[WindowText]| -> Vec<u32> {
+            let scores = scorer.score("Who made films?", windows).unwrap();
+            scores.into_iter().map(f32::to_bits).collect()
+        };
+        assert_eq!(scores(&with, &windows), scores(&without, &windows));
+        // The question alone was embedded.
+        assert_eq!(with.remembered().younger.len(), 1);
+        assert_eq!(without.remembered().younger.len(), 4);
+        windows.insert(1, window("Ed Wood", "Ed Wood made"));
+        assert_eq!(scores(&with, &windows), scores(&without, &windows));
+        assert_eq!(with.remembered().younger.len(), 2);
+        with.forget();
+        assert_eq!(scores(&with, &windows), scores(&without, &windows));
+    }
 
     #[test]
     fn what_is_remembered_is_bounded_and_what_is_asked_for_stays() {

@@ -60,6 +60,7 @@ impl Settings {
             ("candidates.clue_weight", self.candidates.clue_weight),
             ("candidates.lexical_weight", self.candidates.lexical_weight),
             ("candidates.title_weight", self.candidates.title_weight),
+            ("candidates.dense_weight", self.candidates.dense_weight),
             ("titles.most_words", count(self.titles.most_words)),
             ("titles.guessed", self.titles.guessed.into()),
             ("titles.bonus", self.titles.bonus.into()),
@@ -146,7 +147,7 @@ impl Default for ClueSettings {
     }
 }
 
-/// Settings of the fusion of the clue ranking with the lexical ranking.
+/// Settings of the fusion of the clue ranking with the lexical ranking and others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CandidateSettings {
@@ -160,6 +161,9 @@ pub struct CandidateSettings {
     pub lexical_weight: f64,
     /// Weight of the ranking of documents whose title is named in the question.
     pub title_weight: f64,
+    /// Weight of the dense ranking: documents by the cosine of their best paragraph. It needs the window scorer
+    /// `embedding` and an index that keeps its vectors; 0 leaves it out.
+    pub dense_weight: f64,
 }
 
 impl Default for CandidateSettings {
@@ -170,6 +174,7 @@ impl Default for CandidateSettings {
             clue_weight: 1.0,
             lexical_weight: 2.0,
             title_weight: 1.0,
+            dense_weight: 0.0,
         }
     }
 }

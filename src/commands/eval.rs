@@ -1,14 +1,13 @@
 //! `verbatim eval`: methods over question sets, side by side.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use corpus_tools::Index;
 use corpus_tools::lock::WriterLock;
 use corpus_tools::questions::{self, QuestionSet};
 use corpus_tools::reader::Input;
-use decoder::evaluation::dense::{Dense, Encoder};
 use decoder::evaluation::folder::{IndexNote, MethodNote, SetNote};
 use decoder::evaluation::passages::{Passages, Sizes};
 use decoder::evaluation::run::{Drawn, EngineFor};
@@ -16,14 +15,15 @@ use decoder::evaluation::summary::RunFormat;
 use decoder::evaluation::{
     Evaluation, EvaluationError, Folder, Method, Plan, Progress, Summary, plot,
 };
-use decoder::scorer::WindowScorer;
+use decoder::scorer::{EmbeddingScorer, WindowScorer};
 use decoder::settings::WindowScorerKind;
+use decoder::vectors::{Encoder, Vectors, embed};
 use decoder::{Engine, Settings};
-use models::fetch::default_cache;
 use models::language_model::LanguageModel;
 
 use crate::generator_at::{self, GeneratorArguments};
 use crate::models_at::{self, ModelArguments, SENTENCE_ENCODER, ScorerArguments};
+use crate::progress::Shown;
 use crate::settings_file::Changes;
 use crate::{Outcome, interrupt, terminal};
 
@@ -82,12 +82,10 @@ pub struct Arguments {
     /// Tokens to which texts are cut around their best window, so that length buys nothing; 0 cuts nothing
     #[arg(long, value_name = "N", default_value_t = Sizes::default().cut)]
     cut: u32,
-    /// Sentence encoder of the dense methods: a short name or a folder
+    /// Sentence encoder of the dense methods: a short name or a folder. What vectors the index lacks are computed into
+    /// it, as `index embed` does
     #[arg(long, value_name = "ENCODER", default_value = SENTENCE_ENCODER)]
     encoder: String,
-    /// Where the embeddings of the dense methods are kept; a folder in the cache without it
-    #[arg(long, value_name = "DIR")]
-    embeddings: Option<PathBuf>,
     /// Write these beside the TREC runs: dpr, kilt
     #[arg(long, value_name = "FORMAT", value_delimiter = ',', value_parser = format)]
     also: Vec<RunFormat>,
@@ -103,7 +101,7 @@ pub struct Arguments {
 }
 
 /// The flags that say what is run, none of which changes what is computed from traces.
-const OF_A_RUN: [&str; 23] = [
+const OF_A_RUN: [&str; 22] = [
     "index",
     "questions",
     "methods",
@@ -115,7 +113,6 @@ const OF_A_RUN: [&str; 23] = [
     "set",
     "cut",
     "encoder",
-    "embeddings",
     "generator",
     "light_model",
     "remote_window",
@@ -304,7 +301,7 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
     let limit = arguments
         .limit
         .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let embeds = methods.iter().any(Method::needs_embeddings);
+    let embeds = methods.iter().any(Method::needs_vectors);
     let plan = Plan {
         version: 0,
         index: IndexNote::of(&index),
@@ -402,15 +399,8 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
             engine,
         });
     }
-    let encoder = embeds
-        .then(|| {
-            let path = models_at::locate(&arguments.encoder, arguments.model.offline)?;
-            Ok::<_, anyhow::Error>(Encoder::open(&path)?)
-        })
-        .transpose()?;
-    let dense = encoder
-        .as_ref()
-        .map(|encoder| embeddings(&index, encoder, arguments.embeddings.as_deref()))
+    let dense = embeds
+        .then(|| dense_scorer(&index, &arguments.encoder, &arguments.model))
         .transpose()?;
     let evaluation = Evaluation {
         index: &index,
@@ -437,26 +427,20 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
     Ok(lock)
 }
 
-/// The embeddings of all documents, from the cache or computed.
-fn embeddings<'a>(
+/// A scorer with the vectors of all documents; those that the index lacks are computed into it.
+fn dense_scorer(
     index: &Index,
-    encoder: &'a Encoder,
-    folder: Option<&Path>,
-) -> anyhow::Result<Dense<'a>> {
-    let cache = match folder {
-        Some(folder) => folder.to_owned(),
-        None => default_cache()?.join("embeddings"),
-    };
-    let bar = terminal::bar("embeddings", index.fm().documents(), false);
-    let progress = |done, _| bar.set_position(done);
-    let dense = Dense::open(index, encoder, &cache, &progress, &interrupt::interrupted);
-    bar.finish_and_clear();
-    dense.with_context(|| {
-        format!(
-            "embeddings in {}; what was computed is kept",
-            cache.display()
-        )
-    })
+    encoder: &str,
+    model: &ModelArguments,
+) -> anyhow::Result<EmbeddingScorer> {
+    let encoder = Encoder::open(&models_at::locate(encoder, model.offline)?)?;
+    let progress = Shown::default();
+    let embedded = embed(index, &encoder, model.jobs, &progress);
+    progress.clear();
+    embedded
+        .context("the dense methods need vectors of all documents in the folder of the index")?;
+    let vectors = Vectors::open(index, &encoder)?;
+    Ok(EmbeddingScorer::with_vectors(encoder, vectors))
 }
 
 /// Shows the progress of `work`: a bar for every method over every set, and a line when it is through.

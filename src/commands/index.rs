@@ -9,6 +9,7 @@ use corpus_tools::maintain::{self, ExportError, MergeOptions};
 use corpus_tools::reader::{GroupBy, Input};
 use corpus_tools::store::Stored;
 use corpus_tools::{Index, IndexError, VerifyReport};
+use decoder::vectors::{Encoder, embed, take_over};
 use fmindex::Profile;
 use models::tokenizer::Tokenizer;
 
@@ -26,6 +27,8 @@ pub enum Command {
     Delete(DeleteArguments),
     /// Make one segment of many, and remove the bytes of deleted documents
     Merge(MergeArguments),
+    /// Compute the sentence vectors of all paragraphs, or of those that have none yet, and keep them with the index
+    Embed(EmbedArguments),
     /// Write the documents as JSON Lines {"id","title","text"} with the texts as they came
     Export {
         /// The index
@@ -162,6 +165,26 @@ pub struct MergeArguments {
     json: bool,
 }
 
+/// Arguments of `verbatim index embed`.
+#[derive(Debug, clap::Args)]
+pub struct EmbedArguments {
+    /// The index
+    #[arg(long, value_name = "DIR")]
+    index: PathBuf,
+    /// Sentence encoder: a short name or a folder; by default that of the window scorer
+    #[arg(long, value_name = "ENCODER", default_value = models_at::SENTENCE_ENCODER)]
+    encoder: String,
+    /// Threads; 0 for all cores. The vectors do not depend on it
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = models_at::jobs)]
+    jobs: usize,
+    /// Fetch nothing; fail where something is missing
+    #[arg(long)]
+    offline: bool,
+    /// Print the report as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
 /// What makes one document of several passages.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum GroupField {
@@ -224,6 +247,7 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Add(arguments) => add(arguments),
         Command::Delete(arguments) => delete(arguments),
         Command::Merge(arguments) => merge(arguments),
+        Command::Embed(arguments) => embed_paragraphs(&arguments),
         Command::Export { index, out } => export(&index, &out),
         Command::Verify { index, json } => verify(&index, json),
         Command::Stat { index, json } => stat(&index, json),
@@ -345,8 +369,19 @@ fn merge(arguments: MergeArguments) -> anyhow::Result<Outcome> {
     };
     let progress = Shown::default();
     let report = maintain::merge(&options, &progress);
+    let kept = match &report {
+        Ok(_) => Index::open(&options.index)
+            .map_err(anyhow::Error::from)
+            .and_then(|index| Ok(take_over(&index, &progress)?)),
+        Err(_) => Ok(()),
+    };
     progress.clear();
     let report = report?;
+    if let Err(error) = kept {
+        terminal::say(&format!(
+            "merged, but the sentence vectors are still those of before: {error}; `index embed` takes them over"
+        ));
+    }
     for note in &report.notes {
         terminal::say(note);
     }
@@ -368,6 +403,28 @@ fn merge(arguments: MergeArguments) -> anyhow::Result<Outcome> {
             report.bytes as f64 / 1e6,
             report.seconds,
             stages(&report.stages),
+        ))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn embed_paragraphs(arguments: &EmbedArguments) -> anyhow::Result<Outcome> {
+    let index = Index::open(&arguments.index)?;
+    let encoder = Encoder::open(&models_at::locate(&arguments.encoder, arguments.offline)?)?;
+    let progress = Shown::default();
+    let report = embed(&index, &encoder, arguments.jobs, &progress);
+    progress.clear();
+    let report = report?;
+    if arguments.json {
+        terminal::print_json(&report)?;
+    } else {
+        terminal::print(&format!(
+            "{} paragraphs have vectors: {} embedded now, {} taken over from other segments; {:.1} MB; {:.1} s",
+            report.paragraphs,
+            report.embedded,
+            report.taken_over,
+            report.bytes as f64 / 1e6,
+            report.seconds,
         ))?;
     }
     Ok(Outcome::Done)

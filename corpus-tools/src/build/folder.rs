@@ -10,7 +10,8 @@ use super::BuildError;
 use super::journal::{Journal, PARTS_FOLDER, clear_work};
 use crate::lock::{LOCK_FILE, LockError, WriterLock};
 use crate::manifest::{
-    LEXICAL_FOLDER, MANIFEST_FILE, Manifest, SEGMENTS_FOLDER, TOKENIZER_FILE, WORK_FOLDER,
+    LEXICAL_FOLDER, MANIFEST_FILE, Manifest, SEGMENTS_FOLDER, TOKENIZER_FILE, VECTORS_FOLDER,
+    WORK_FOLDER,
 };
 
 /// First parts of the names of the files of a segment.
@@ -137,6 +138,7 @@ fn is_ours(path: &Path) -> Result<bool, BuildError> {
             LOCK_FILE,
             SEGMENTS_FOLDER,
             WORK_FOLDER,
+            VECTORS_FOLDER,
             TOKENIZER_FILE,
             MANIFEST_FILE,
         ]

@@ -7,7 +7,7 @@ use fmindex::Progress;
 use serde::Serialize;
 
 use crate::build::{
-    BuildError, BuildOptions, Folder, Limits, Source, Stage, Work, remove_segments,
+    BuildError, BuildOptions, BuildReport, Folder, Limits, Source, Stage, Work, remove_segments,
 };
 use crate::index::Index;
 use crate::manifest::Manifest;
@@ -48,9 +48,9 @@ pub struct MergeReport {
     pub documents: u64,
     /// Deleted documents whose bytes are gone.
     pub removed: u64,
-    /// Bytes of the index before.
+    /// Bytes of the index before, sentence vectors apart.
     pub bytes_before: u64,
-    /// Bytes of the index now.
+    /// Bytes of the index now, sentence vectors apart.
     pub bytes: u64,
     /// Seconds of the whole merge.
     pub seconds: f64,
@@ -124,7 +124,7 @@ pub fn merge(options: &MergeOptions, progress: &dyn Progress) -> Result<MergeRep
         segments: done.segments,
         documents: done.documents,
         removed: before.deleted,
-        bytes_before: before.bytes,
+        bytes_before: BuildReport::of(manifest, &Default::default()).bytes,
         bytes: done.bytes,
         seconds: begun.elapsed().as_secs_f64(),
         stages: done.stages,

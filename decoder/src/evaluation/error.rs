@@ -107,7 +107,7 @@ pub enum EvaluationError {
     /// The index failed.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// A file of the index or of the embeddings is damaged.
+    /// A file of the index is damaged.
     #[error(transparent)]
     File(#[from] FileError),
     /// The run was interrupted; the same call goes on.

@@ -249,8 +249,8 @@ impl Method {
         !matches!(self.kind, Kind::ClosedBook | Kind::Prefixes)
     }
 
-    /// Whether it needs the sentence embeddings of all documents.
-    pub fn needs_embeddings(&self) -> bool {
+    /// Whether it needs the sentence vectors of all documents.
+    pub fn needs_vectors(&self) -> bool {
         matches!(self.kind, Kind::Dense | Kind::Fused)
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A run has a folder. [`folder`] is its layout and what it was begun with, [`method`] names what can be run,
 //! [`run`] runs it question by question and goes on where it was stopped, [`summary`] computes every metric
-//! from the traces alone. [`passages`] says what of a document is judged, [`dense`] is the retriever by sentence
-//! embeddings, [`retrievers`] the passage retrievers, [`reader`] writes answers from passages.
+//! from the traces alone. [`passages`] says what of a document is judged, [`retrievers`] are the
+//! passage retrievers, [`reader`] writes answers from passages.
 //!
 //! ```text
 //! evaluation.json   index, seed, methods with all settings, question sets
@@ -14,7 +14,6 @@
 //! writer.lock       held by the evaluation that writes the folder
 //! ```
 
-pub mod dense;
 pub mod error;
 pub mod folder;
 pub mod method;

@@ -4,11 +4,10 @@ use corpus_tools::Index;
 use fmindex::DocumentId;
 
 use super::EvaluationError;
-use super::dense::Dense;
 use super::method::Kind;
 use super::passages::Passages;
 use crate::fusion;
-use crate::scorer::{WindowScorer, WindowText};
+use crate::scorer::{EmbeddingScorer, WindowScorer, WindowText};
 
 /// Documents of BM25 that are put into another order.
 const RERANKED: usize = 20;
@@ -25,15 +24,15 @@ pub struct Retrievers<'a> {
     pub scorer: Option<&'a dyn WindowScorer>,
     /// Makes the passages that are scored.
     pub passages: &'a Passages<'a>,
-    /// The embeddings of all documents, where a method needs them.
-    pub dense: Option<&'a Dense<'a>>,
+    /// A scorer with the vectors of all documents, where a method needs them.
+    pub dense: Option<&'a EmbeddingScorer>,
 }
 
 impl Retrievers<'_> {
     /// The `k` best documents with their scores, best first. A method that is no passage retriever retrieves none.
     ///
     /// # Errors
-    /// The index, the encoder or the scorer fails, or there are no embeddings.
+    /// The index, the encoder or the scorer fails, or there are no vectors.
     pub fn rank(
         &self,
         kind: Kind,
@@ -94,6 +93,6 @@ impl Retrievers<'_> {
             name: "dense".to_owned(),
             what: "a sentence encoder",
         })?;
-        dense.search(question, k)
+        Ok(dense.search(question, k)?)
     }
 }

@@ -9,7 +9,6 @@ use fmindex::{DocumentIndex, DocumentSet};
 use models::language_model::LanguageModel;
 use serde_json::Value;
 
-use super::dense::Dense;
 use super::folder::{Folder, Trace};
 use super::method::Kind;
 use super::passages::{Passages, Retrieved, Sizes};
@@ -20,7 +19,7 @@ use crate::chunks::LongDocument;
 use crate::engine::Engine;
 use crate::forward_backward::Reader;
 use crate::generator::{Generator, LocalGenerator, RememberingGenerator};
-use crate::scorer::{TextBm25Scorer, WindowScorer};
+use crate::scorer::{EmbeddingScorer, TextBm25Scorer, WindowScorer};
 use crate::session::Cost;
 use crate::settings::WindowScorerKind;
 
@@ -77,8 +76,8 @@ pub struct Evaluation<'a> {
     pub scorers: &'a [(WindowScorerKind, Box<dyn WindowScorer + 'a>)],
     /// Which of them finds the best windows of passages, where any are looked for.
     pub passage_scorer: Option<WindowScorerKind>,
-    /// The embeddings of all documents, for methods that need them.
-    pub dense: Option<&'a Dense<'a>>,
+    /// A scorer with the vectors of all documents, for methods that need them.
+    pub dense: Option<&'a EmbeddingScorer>,
     /// How many documents a passage retriever retrieves.
     pub depth: usize,
     /// Sizes of what is judged.
@@ -173,6 +172,9 @@ impl Evaluation<'_> {
     fn forget(&self) {
         for (_, scorer) in self.scorers {
             scorer.forget();
+        }
+        if let Some(dense) = self.dense {
+            dense.forget();
         }
         for one in self.engines {
             one.engine.forget();
