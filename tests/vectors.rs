@@ -67,7 +67,7 @@ fn an_index_with_vectors_through_its_life() {
     let index = path("index");
     write_corpus(&path("corpus.jsonl"), DOCUMENTS);
     build(&path("corpus.jsonl"), &index);
-    let dense = ["--set", "candidates.dense_weight=1"];
+    let dense = ["--no-answer", "--set", "candidates.dense_weight=1"];
     let stat = |index: &Path| {
         let stat = ["index", "stat", "--index", text(index), "--json"];
         verbatim(&stat).ended(0).json()
@@ -115,7 +115,6 @@ fn an_index_with_vectors_through_its_life() {
         text(&path("more.jsonl")),
     ])
     .ended(0);
-    ask(&index, &[]);
     verbatim(&[&wanted[..], &dense].concat()).refused(&["1 of 2 segments", "index embed"]);
     assert_eq!(embed(&index), json!([5, 1, 0]));
     verified(&index);
@@ -126,10 +125,10 @@ fn an_index_with_vectors_through_its_life() {
     assert!(candidates.len() == 3 && candidates.iter().all(|one| one["id"] != "fleming"));
     verbatim(&["index", "merge", "--index", text(&index)]).ended(0);
     verified(&index);
-    let merged = ask(&index, &[]);
+    let merged = ask(&index, &["--no-answer"]);
     assert_eq!(vectors(&index).len(), 1);
     assert_eq!(embed(&index), json!([4, 0, 0]));
-    assert_eq!(ask(&index, &[]), merged);
+    assert_eq!(ask(&index, &["--no-answer"]), merged);
     let exported = verbatim(&["index", "export", "--index", text(&index)]).ended(0);
     assert_eq!(exported.stdout.lines().count(), 3);
     verbatim(&[
@@ -160,5 +159,5 @@ fn an_index_with_vectors_through_its_life() {
     verbatim(&wanted).refused(&[text(file), "index embed"]);
     assert_eq!(embed(&index), json!([4, 4, 0]));
     assert!(fs::read(file).unwrap() == good);
-    assert_eq!(ask(&index, &[]), merged);
+    assert_eq!(ask(&index, &["--no-answer"]), merged);
 }
