@@ -1,14 +1,14 @@
 //! The index beside its peers, in one run.
 //!
-//! `VERBATIM_TOKENS=tokens.u32 cargo bench -p benches --bench fmindex`; `VERBATIM_LIMIT` cuts the corpus to
-//! so many tokens (default 8,000,000).
+//! `VERBATIM_TOKENS=tokens.u32 cargo bench -p benches --bench fmindex`; without a file of tokens, on the summaries of
+//! the demo. `VERBATIM_LIMIT` cuts the corpus to so many tokens (default 8,000,000).
 //!
 //! - Next tokens: `qwt` as the wavelet-matrix FM-index, over the BWT of the same reversed tokens.
 //! - Count and locate over bytes: `bio` and `suffix`, over the tokens folded to letters.
 
 use std::hint::black_box;
 
-use benches::Corpus;
+use benches::{Corpus, table};
 use bio::alphabets::Alphabet;
 use bio::data_structures::bwt::{Occ, bwt, less};
 use bio::data_structures::fmindex::{BackwardSearchResult, FMIndex, FMIndexable};
@@ -93,7 +93,7 @@ fn built(
 }
 
 fn next_tokens(criterion: &mut Criterion) {
-    let Some(mut corpus) = Corpus::from_environment() else {
+    let Some(mut corpus) = Corpus::at_hand("fmindex") else {
         return;
     };
     let limit = std::env::var("VERBATIM_LIMIT")
@@ -116,7 +116,8 @@ fn next_tokens(criterion: &mut Criterion) {
     let mut mask: BitVec<u64, Lsb0> = BitVec::repeat(false, corpus.separator as usize + 1);
     for length in [1, 2, 3, 5, 8] {
         let phrases = corpus.phrases(length, 500, length as u64);
-        let mut group = criterion.benchmark_group(format!("next tokens of {length}"));
+        let mut group =
+            criterion.benchmark_group(table::group("fmindex", format!("next tokens of {length}")));
         group.sample_size(10);
         for (name, index) in [("small", &small), ("fast", &fast)] {
             let prepared: Vec<_> = phrases
@@ -164,7 +165,7 @@ fn next_tokens(criterion: &mut Criterion) {
             assert!(same.eq(theirs.iter().copied()), "{phrase:?}");
         }
         let mut at = 0;
-        group.bench_function("qwt list", |bench| {
+        group.bench_function(table::peer("qwt list"), |bench| {
             bench.iter(|| {
                 let (range, token) = prepared[at % prepared.len()];
                 at += 1;
@@ -177,7 +178,7 @@ fn next_tokens(criterion: &mut Criterion) {
 }
 
 fn bytes(criterion: &mut Criterion) {
-    let Some(mut corpus) = Corpus::from_environment() else {
+    let Some(mut corpus) = Corpus::at_hand("fmindex") else {
         return;
     };
     corpus.cut(1_000_000);
@@ -209,7 +210,8 @@ fn bytes(criterion: &mut Criterion) {
         .iter()
         .map(|phrase| phrase.iter().map(|&byte| u32::from(byte)).collect())
         .collect();
-    let mut group = criterion.benchmark_group("count and locate six letters");
+    let mut group =
+        criterion.benchmark_group(table::group("fmindex", "count and locate six letters"));
     group.sample_size(10);
     let mut at = 0;
     group.bench_function("fast", |bench| {
@@ -219,7 +221,7 @@ fn bytes(criterion: &mut Criterion) {
             black_box((index.count(&ranges), index.locate(&ranges).take(10).count()))
         });
     });
-    group.bench_function("bio, unsampled positions", |bench| {
+    group.bench_function(table::peer("bio, unsampled positions"), |bench| {
         bench.iter(|| {
             at += 1;
             match peer.backward_search(phrases[at % phrases.len()].iter()) {
@@ -228,7 +230,7 @@ fn bytes(criterion: &mut Criterion) {
             }
         });
     });
-    group.bench_function("suffix", |bench| {
+    group.bench_function(table::peer("suffix"), |bench| {
         bench.iter(|| {
             at += 1;
             let phrase = std::str::from_utf8(&phrases[at % phrases.len()]).expect("letters");

@@ -1,14 +1,14 @@
 //! Masks beside `llguidance`, whose substring constraint is the nearest thing in a library of constrained
 //! decoding, on a text that it can hold.
 //!
-//! `VERBATIM_TOKENS=tokens.u32 cargo bench -p benches --bench masks`; `VERBATIM_LIMIT` cuts the corpus to so
-//! many tokens (default 10,000). A token is spelled by letters of its own, so that both sides are given the same
+//! `VERBATIM_TOKENS=tokens.u32 cargo bench -p benches --bench masks`; without a file of tokens, on the summaries of the
+//! demo. `VERBATIM_LIMIT` cuts the corpus to so many tokens (default 10,000). A token is spelled by letters of its own, so that both sides are given the same
 //! tokens and the same next tokens; that is checked before anything is timed.
 
 use std::hint::black_box;
 use std::sync::Arc;
 
-use benches::Corpus;
+use benches::{Corpus, table};
 use bitvec::prelude::{BitVec, Lsb0};
 use criterion::{Criterion, criterion_group, criterion_main};
 use fmindex::{BuildOptions, Index, Segment, build_segment};
@@ -24,7 +24,7 @@ fn spelled(token: u32) -> Vec<u8> {
 }
 
 fn masks(criterion: &mut Criterion) {
-    let Some(mut corpus) = Corpus::from_environment() else {
+    let Some(mut corpus) = Corpus::at_hand("masks") else {
         return;
     };
     let limit = std::env::var("VERBATIM_LIMIT").ok();
@@ -92,7 +92,8 @@ fn masks(criterion: &mut Criterion) {
                 );
             }
         }
-        let mut group = criterion.benchmark_group(format!("mask after {length} tokens"));
+        let mut group =
+            criterion.benchmark_group(table::group("masks", format!("mask after {length} tokens")));
         let mut at = 0;
         let mut next = move || {
             at = (at + 1) % 200;
@@ -101,7 +102,7 @@ fn masks(criterion: &mut Criterion) {
         group.bench_function("small", |bencher| {
             bencher.iter(|| index.mask(black_box(&asked[next()].0), &mut mask));
         });
-        group.bench_function("llguidance", |bencher| {
+        group.bench_function(table::peer("llguidance"), |bencher| {
             // It remembers the last mask; a copy that has not been asked is asked.
             bencher.iter_batched(
                 || asked[next()].1.deep_clone(),

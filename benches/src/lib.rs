@@ -2,8 +2,13 @@
 //!
 //! Tokens come from a raw file of little-endian 32-bit words named by `VERBATIM_TOKENS`, every paragraph
 //! closed by the separator, which is the highest symbol in the file. A file `<name>.docs` beside it, if
-//! there is one, has the token starts of the documents; without it every paragraph is a document.
+//! there is one, has the token starts of the documents; without it every paragraph is a document. Where no file is
+//! named, they are the tokens of the [`summaries`].
 
+pub mod summaries;
+pub mod table;
+
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -26,14 +31,22 @@ fn words(path: &PathBuf) -> std::io::Result<Vec<u32>> {
 }
 
 impl Corpus {
-    /// Reads the corpus that `VERBATIM_TOKENS` names; `None`, with one line that says so, without it.
+    /// Reads the corpus that `VERBATIM_TOKENS` names, else that of the summaries; `None`, with one line for `target`
+    /// that says why, where those cannot be had.
     ///
     /// # Panics
-    /// The file cannot be read or has no tokens.
-    pub fn from_environment() -> Option<Self> {
+    /// The file that is named cannot be read or has no tokens.
+    pub fn at_hand(target: &str) -> Option<Self> {
         let Some(path) = std::env::var_os("VERBATIM_TOKENS") else {
-            println!("skipped: VERBATIM_TOKENS names no file of tokens");
-            return None;
+            return match summaries::index() {
+                Ok(index) => Some(Self::of(&index)),
+                Err(error) => {
+                    let how =
+                        "VERBATIM_TOKENS names no file of tokens, and the summaries cannot be had";
+                    skip(target, format!("{how}: {error:#}"));
+                    None
+                }
+            };
         };
         let path = PathBuf::from(path);
         let tokens = words(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -56,6 +69,21 @@ impl Corpus {
             starts,
             separator,
         })
+    }
+
+    /// The corpus that an index was built of, by its own tokens.
+    pub fn of(index: &corpus_tools::Index) -> Self {
+        let fm = index.fm();
+        let (mut tokens, mut starts) = (Vec::new(), Vec::new());
+        for document in index.documents() {
+            starts.push(tokens.len() as u32);
+            tokens.extend(fm.extract(document, 0..fm.document_length(document)));
+        }
+        Self {
+            tokens,
+            starts,
+            separator: fm.separator(),
+        }
     }
 
     /// Keeps the documents that end within the first `limit` tokens.
@@ -112,6 +140,20 @@ impl Corpus {
         }
         phrases
     }
+}
+
+/// Begins the line of a bench that does not run.
+pub const SKIPPED: &str = "skipped: ";
+
+/// Says in one line that `target`, or a part of it, does not run, and why.
+pub fn skip(target: &str, why: impl Display) {
+    println!("{SKIPPED}{target}: {why}");
+}
+
+/// The load of the machine over 1, 5 and 15 minutes; empty where the system does not tell.
+pub fn load() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
 /// The next number below `most` of a small generator (SplitMix64).

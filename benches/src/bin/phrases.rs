@@ -1,18 +1,19 @@
 //! Space and time of the index on a real corpus, as percentiles over phrases drawn from it.
 //!
-//! `VERBATIM_TOKENS=tokens.u32 cargo run --release -p benches --bin phrases [small|fast]…`
+//! `VERBATIM_TOKENS=tokens.u32 cargo run --release -p benches --bin phrases [small|fast]…`; without a file of tokens,
+//! on the summaries of the demo.
 //!
 //! `VERBATIM_ALPHABET=262144` spreads the token ids over a larger vocabulary, one to one;
 //! `VERBATIM_BENCH_DIR` keeps the built segments in a folder and uses those that are there.
 
 use std::time::Instant;
 
-use benches::{Corpus, Times, busy_seconds, draw, peak_memory};
+use benches::{Corpus, Times, busy_seconds, draw, load, peak_memory};
 use bitvec::prelude::{BitVec, Lsb0};
 use fmindex::{BuildOptions, DeadRows, DocumentIndex, Index, Profile, Segment, build_segment};
 
 fn main() {
-    let Some(mut corpus) = Corpus::from_environment() else {
+    let Some(mut corpus) = Corpus::at_hand("phrases") else {
         return;
     };
     if let Some(alphabet) = std::env::var("VERBATIM_ALPHABET")
@@ -32,11 +33,6 @@ fn main() {
         println!("== profile {profile}; load {}", load());
         measure(&corpus, profile);
     }
-}
-
-fn load() -> String {
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    load.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
 fn measure(corpus: &Corpus, profile: Profile) {
@@ -68,6 +64,12 @@ fn measure(corpus: &Corpus, profile: Profile) {
     let begun = Instant::now();
     let segment = Segment::open(&dir).expect("the segment that was just built");
     println!("open {:.0} µs", begun.elapsed().as_secs_f64() * 1e6);
+    assert_eq!(
+        segment.tokens() as usize,
+        corpus.tokens.len(),
+        "{}: built of another corpus; delete it or name another folder",
+        dir.display()
+    );
     let mut total = 0.0;
     for part in segment.stat() {
         total += part.bits_per_token;
