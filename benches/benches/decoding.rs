@@ -5,8 +5,8 @@
 //! - The phrase constraint, over the collection and within the candidates of a question: a token is taken and the mask of
 //!   the next is made. The peer scans the texts. (`masks` has the index alone beside `llguidance`.)
 //! - The logits processor: clues of eight tokens, a row of logits a sequence. The peer scans the texts.
-//! - A piece of evidence by the model of the demo, with forced runs and token by token. The peer writes as many tokens
-//!   with the same model and no constraint.
+//! - A piece of evidence by the model of the demo, with forced runs and token by token, until the model has read
+//!   it. The peer writes as many tokens with the same model and no constraint.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -302,6 +302,11 @@ impl Context {
     }
 }
 
+/// Lets the model read what a session holds: forced tokens are written without it, but what comes after them needs it.
+fn read_to_the_end<S: LogitsSource>(session: &mut Session<S>) {
+    session.logits().expect("a context that fits");
+}
+
 /// Writes `count` tokens greedily, whatever they are.
 fn write_plainly<S: LogitsSource>(session: &mut Session<S>, count: usize) {
     for _ in 0..count {
@@ -340,6 +345,7 @@ fn evidence(criterion: &mut Criterion) {
             let (mut writer, mut session) = (writer(settings), context.session(&model));
             let piece = writer.write(&mut session, &opening);
             let piece = piece.expect("a context that fits").expect("a piece");
+            read_to_the_end(&mut session);
             (piece, session.cost())
         };
         let mut one_by_one = settings.clone();
@@ -360,6 +366,7 @@ fn evidence(criterion: &mut Criterion) {
                     || (writer(settings), context.session(&model)),
                     |(mut writer, mut session)| {
                         let piece = writer.write(&mut session, &opening);
+                        read_to_the_end(&mut session);
                         (piece, writer, session)
                     },
                     BatchSize::PerIteration,
@@ -371,6 +378,7 @@ fn evidence(criterion: &mut Criterion) {
                 || context.session(&model),
                 |mut session| {
                     write_plainly(&mut session, count);
+                    read_to_the_end(&mut session);
                     session
                 },
                 BatchSize::PerIteration,
