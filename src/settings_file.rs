@@ -27,8 +27,8 @@ impl Changes {
         Self::from_toml(&text)
     }
 
-    /// One setting as `KEY=VALUE`, the key with its table and the value as TOML has it; a bare word is taken for
-    /// a string.
+    /// One setting as `KEY=VALUE`, the key with its table and the value as TOML has it; a bare word and a bare
+    /// control token are taken for strings.
     ///
     /// # Errors
     /// There is no such setting, or it does not take the value.
@@ -38,7 +38,7 @@ impl Changes {
             .ok_or("expected KEY=VALUE, such as evidence.lambda=2")?;
         Self::from_toml(&format!("{} = {}", key.trim(), value.trim())).or_else(|error| match value
             .trim()
-            .starts_with(char::is_alphabetic)
+            .starts_with(|c: char| c.is_alphabetic() || c == '<')
         {
             true => Self::from_toml(&format!("{} = {:?}", key.trim(), value.trim())),
             false => Err(error),
@@ -79,6 +79,7 @@ fn merge(into: &mut Value, changes: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use decoder::format::Format;
     use decoder::settings::Scope;
 
     use super::*;
@@ -106,6 +107,20 @@ mod tests {
                 .close_from,
             Some(30)
         );
+        let text = "[format.control]\nclue = \"<a>\"\nseparator = \"\"\n";
+        let control = Changes::from_toml(text).unwrap();
+        let control = control.apply(Settings::default()).unwrap();
+        let more = Changes::from_pair("format.control.clue_end=<|/a|>").unwrap();
+        let Format::Control(names) = more.apply(control).unwrap().format else {
+            panic!("not control tokens");
+        };
+        assert_eq!((&*names.clue, &*names.clue_end), ("<a>", "<|/a|>"));
+        assert_eq!((&*names.separator, &*names.evidence), ("", "<|evidence|>"));
+        let lines = Changes::from_pair("format=lines").unwrap();
+        assert_eq!(
+            lines.apply(Settings::default()).unwrap().format,
+            Format::Lines
+        );
     }
 
     #[test]
@@ -115,6 +130,8 @@ mod tests {
             "evidence.lamda=1",
             "evidence.most=-1",
             "evidence.scope=room",
+            "format=tokens",
+            "format.control.request=Why?",
             "=",
             "a=b",
         ] {

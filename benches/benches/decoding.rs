@@ -22,8 +22,9 @@ use decoder::PhraseConstraint;
 use decoder::Settings;
 use decoder::candidates::{self, Candidate};
 use decoder::evidence::{EvidenceWriter, Piece};
+use decoder::format::Stage;
 use decoder::processor::{LogitsProcessor, Phrase, StageRules};
-use decoder::prompt::{self, Line};
+use decoder::prompt;
 use decoder::retrieval::Retriever;
 use decoder::scorer::Bm25Scorer;
 use decoder::session::{Cost, LogitsSource, ModelSource, Session};
@@ -281,7 +282,7 @@ impl Context {
             prompt::preamble(),
             lines,
             "\n".to_owned(),
-            format!("{}{note}", Line::Evidence.label()),
+            format!("{}{note}", prompt::label(Stage::Evidence)),
         ] {
             tokens.extend(tokenizer.encode_text(&part));
         }

@@ -9,6 +9,7 @@ use models::ModelError;
 use models::language_model::{Branch, Cache, LanguageModel, Wanted, log_normaliser};
 
 use crate::constraint::PhraseConstraint;
+use crate::format::Closing;
 use crate::session::Cost;
 use crate::settings::BeamSettings;
 
@@ -146,7 +147,7 @@ struct Live<C> {
 }
 
 /// Searches phrases under `constraint` that go on from `context`, whose next logits are `logits`. Gives at most
-/// `settings.beams`, best first. `close` ends a phrase beside the model's end tokens. The search stops early
+/// `settings.beams`, best first. `closing` ends a phrase beside the model's end tokens. The search stops early
 /// and gives what it has where `interrupted` says so.
 ///
 /// Where one continuation is left to the only beam of a group, it is taken without a pass, and the whole run is
@@ -159,7 +160,7 @@ pub fn search<S: BranchSource>(
     context: &S::Context,
     logits: &[f32],
     constraint: &PhraseConstraint,
-    close: u32,
+    closing: Closing,
     settings: &BeamSettings,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(Vec<Beam>, Cost), ModelError> {
@@ -168,7 +169,7 @@ pub fn search<S: BranchSource>(
         logits,
         constraint,
     };
-    search_watched(source, start, close, settings, interrupted, &mut |_| {})
+    search_watched(source, start, closing, settings, interrupted, &mut |_| {})
 }
 
 /// What beams go on from.
@@ -189,7 +190,7 @@ pub struct Start<'a, C> {
 pub fn search_watched<S: BranchSource>(
     source: &mut S,
     start: Start<'_, S::Context>,
-    close: u32,
+    closing: Closing,
     settings: &BeamSettings,
     interrupted: &dyn Fn() -> bool,
     watch: &mut dyn FnMut(&PhraseConstraint),
@@ -200,7 +201,12 @@ pub fn search_watched<S: BranchSource>(
         constraint,
     } = start;
     let groups = settings.groups.clamp(1, settings.beams.max(1));
-    let ends: Vec<u32> = source.end_tokens().iter().copied().chain([close]).collect();
+    let ends: Vec<u32> = source
+        .end_tokens()
+        .iter()
+        .copied()
+        .chain(closing.tokens())
+        .collect();
     let mut cost = Cost::default();
     let mut finished: Vec<Beam> = Vec::new();
     let mut live: Vec<Vec<Live<S::Context>>> = (0..groups)

@@ -1,6 +1,7 @@
 //! The engine: question → clues → candidates → windows → evidence → answer.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use corpus_tools::{Citation, Index, IndexError};
@@ -8,33 +9,35 @@ use fmindex::{DocumentId, FileError};
 use models::ModelError;
 use models::chat::Message;
 use models::encoder::SparseEncoder;
-use models::language_model::{Cache, LanguageModel};
+use models::language_model::{Cache, LanguageModel, Wanted};
 use models::tokenizer::Tokenizer;
 
 use crate::answer::{Answer, CandidateTrace, Milliseconds, Trace, WindowTrace};
 use crate::candidates::CandidateMemory;
 use crate::evidence::EvidenceWriter;
 use crate::finish::{self, Answered, Helpers};
+use crate::format::{Format, FormatError, Markers, Stage};
 use crate::forward_backward::ReadError;
 use crate::generator::GeneratorError;
-use crate::prompt::{self, Line};
+use crate::prompt;
 use crate::retrieval::{Hop, Rankings, Retriever, dense_scorer};
 use crate::scorer::{self, ScorerError, WindowScorer, WindowText};
 use crate::session::{ModelSource, Session};
 use crate::settings::{AnswerPrompt, Settings};
-use crate::{sentences, spelling, stages, windows};
+use crate::stages::{self, StagedSession};
+use crate::{sentences, spelling, windows};
 
 /// Why a question could not be answered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The tokenizer does not write a line break as one token.
-    #[error(
-        "the tokenizer of {model} has no token for a line break, so stages cannot be told apart; use another model"
-    )]
-    NoLineBreak {
+    /// The model cannot write its stages in the form that the settings ask for.
+    #[error("{model}: {source}")]
+    Format {
         /// The model's name.
         model: String,
+        /// Why not.
+        source: FormatError,
     },
     /// The question holds nothing.
     #[error("the question is empty")]
@@ -87,22 +90,20 @@ pub struct Engine<'a> {
     pub(crate) model: &'a LanguageModel,
     pub(crate) scorer: &'a dyn WindowScorer,
     pub(crate) expander: Option<&'a SparseEncoder>,
-    pub(crate) close: u32,
     /// Long documents of earlier questions.
     memory: CandidateMemory,
-    /// The examples in front of every question, read once.
-    pub(crate) preamble: (Vec<u32>, Cache),
+    /// The worked examples in front of every question, read once, where one is asked in lines.
+    preamble: OnceLock<(Vec<u32>, Cache)>,
     pub(crate) interrupted: &'a (dyn Fn() -> bool + Sync),
     /// Who reranks the evidence and writes the answer, where it is not the model alone.
     pub(crate) helpers: Helpers<'a>,
 }
 
 impl<'a> Engine<'a> {
-    /// Checks that model and index belong together and reads the examples of the prompt.
-    /// `interrupted` is asked between steps.
+    /// Checks that model and index belong together. `interrupted` is asked between steps.
     ///
     /// # Errors
-    /// Another vocabulary, a tokenizer without a line break, or the model's own error.
+    /// Another vocabulary.
     pub fn new(
         index: &'a Index,
         model: &'a LanguageModel,
@@ -110,23 +111,13 @@ impl<'a> Engine<'a> {
         interrupted: &'a (dyn Fn() -> bool + Sync),
     ) -> Result<Self, EngineError> {
         index.check_tokenizer(model.tokenizer())?;
-        let close =
-            prompt::line_break(model.tokenizer()).ok_or_else(|| EngineError::NoLineBreak {
-                model: model.name().to_owned(),
-            })?;
-        // Models that were trained with a begin token write nonsense without it.
-        let mut tokens: Vec<u32> = model.tokenizer().begin_token().into_iter().collect();
-        tokens.extend(model.tokenizer().encode_text(&prompt::preamble()));
-        let mut cache = model.new_cache();
-        model.forward(&mut cache, &tokens, models::language_model::Wanted::None)?;
         Ok(Self {
             index,
             model,
             scorer,
             expander: None,
-            close,
             memory: CandidateMemory::default(),
-            preamble: (tokens, cache),
+            preamble: OnceLock::new(),
             interrupted,
             helpers: Helpers::default(),
         })
@@ -139,6 +130,18 @@ impl<'a> Engine<'a> {
             expander: Some(expander),
             ..self
         }
+    }
+
+    /// Reads what stands in front of every question, which the first one to be asked would otherwise wait for.
+    ///
+    /// # Errors
+    /// The model cannot write its stages as `settings` ask for, or fails.
+    pub fn prepare(&self, settings: &Settings) -> Result<(), EngineError> {
+        self.markers(settings)?;
+        if settings.format == Format::Lines {
+            self.preamble()?;
+        }
+        Ok(())
     }
 
     /// Forgets what earlier questions left to make later ones faster.
@@ -169,6 +172,55 @@ impl<'a> Engine<'a> {
         };
         let terms = scorer::expand(expander, question, settings.clues.auxiliary)?;
         Ok(retriever.with_expansion(terms))
+    }
+
+    /// The tokens that open and close the stages.
+    pub(crate) fn markers(&self, settings: &Settings) -> Result<Markers, EngineError> {
+        let markers = Markers::new(&settings.format, self.tokenizer());
+        markers.map_err(|source| EngineError::Format {
+            model: self.model.name().to_owned(),
+            source,
+        })
+    }
+
+    /// The worked examples with a cache that holds them.
+    fn preamble(&self) -> Result<&(Vec<u32>, Cache), EngineError> {
+        if let Some(read) = self.preamble.get() {
+            return Ok(read);
+        }
+        let tokenizer = self.tokenizer();
+        // Models that were trained with a begin token write nonsense without it.
+        let mut tokens: Vec<u32> = tokenizer.begin_token().into_iter().collect();
+        tokens.extend(tokenizer.encode_text(&prompt::preamble()));
+        let mut cache = self.model.new_cache();
+        self.model.forward(&mut cache, &tokens, Wanted::None)?;
+        Ok(self.preamble.get_or_init(|| (tokens, cache)))
+    }
+
+    /// A session that has come to the end of a question.
+    pub(crate) fn open_question<'m>(
+        &self,
+        question: &str,
+        settings: &Settings,
+        markers: &'m Markers,
+    ) -> Result<StagedSession<'m, ModelSource<'a>>, EngineError> {
+        let tokenizer = self.tokenizer();
+        let session = match &settings.format {
+            Format::Lines => {
+                let (examples, cache) = self.preamble()?;
+                let source = ModelSource::with_cache(self.model, cache.fork());
+                let mut session = Session::new(source, examples.clone());
+                session.push(&tokenizer.encode_text(&prompt::question_lines(question)));
+                session
+            }
+            Format::Control(control) => {
+                let template = self.model.chat_template();
+                let mut session = Session::new(ModelSource::new(self.model), Vec::new());
+                session.push(&control.prompt(question, template, tokenizer)?);
+                session
+            }
+        };
+        Ok(StagedSession::new(session, markers))
     }
 
     pub(crate) fn check_interrupt(&self) -> Result<(), EngineError> {
@@ -204,6 +256,8 @@ impl<'a> Engine<'a> {
         settings.check().map_err(EngineError::Settings)?;
         // Said before any clue is written.
         dense_scorer(self.index, self.scorer, settings)?;
+        let markers = self.markers(settings)?;
+        let mut staged = self.open_question(question, settings, &markers)?;
         let mut clock = Instant::now();
         let mut lap = || {
             let elapsed = clock.elapsed().as_secs_f64() * 1e3;
@@ -211,16 +265,8 @@ impl<'a> Engine<'a> {
             elapsed
         };
         let mut milliseconds = Milliseconds::default();
-        let source = ModelSource::with_cache(self.model, self.preamble.1.fork());
-        let mut session = Session::new(source, self.preamble.0.clone());
-        session.push(
-            &self
-                .tokenizer()
-                .encode_text(&prompt::question_lines(question)),
-        );
-
         let most = settings.clues.most;
-        let phrases = self.write_clues(&mut session, settings, &[], most)?;
+        let phrases = self.write_clues(&mut staged, settings, &[], most)?;
         milliseconds.clues = lap();
 
         let fm = self.index.fm();
@@ -238,11 +284,12 @@ impl<'a> Engine<'a> {
         let mut evidence: Vec<Citation> = Vec::new();
         // Each piece with the window it was written for.
         let mut surroundings = Vec::new();
-        let mut writer = EvidenceWriter::new(candidates, windows, &settings.evidence, self.close)
+        let closing = markers.closing_evidence();
+        let mut writer = EvidenceWriter::new(candidates, windows, &settings.evidence, closing)
             .with_sampling(settings.sampling);
         // By candidate that a piece of evidence led to, the id of the document that the piece is from.
         let mut led_to: HashMap<u32, String> = HashMap::new();
-        let mut turned_to_answer = false;
+        let least = settings.evidence.least(&settings.format);
         // A piece with its line must leave room for the answer; what is there already is answered from.
         let piece = settings
             .evidence
@@ -251,30 +298,26 @@ impl<'a> Engine<'a> {
         let room = piece + settings.answer.most_tokens + LINE_TOKENS;
         while evidence.len() < settings.evidence.most {
             self.check_interrupt()?;
-            let asked = session.tokens().len().saturating_add(room);
+            let asked = staged.session.tokens().len().saturating_add(room);
             if asked > self.model.context_length() {
                 break;
             }
             let Some(opening) = writer.next_opening() else {
                 break;
             };
-            let enough = evidence.len() >= settings.evidence.least;
-            let choices: &[Line] = if enough {
-                &[Line::Evidence, Line::Answer]
-            } else {
-                &[Line::Evidence]
+            let choices: &[Stage] = match evidence.len() >= least {
+                true => &[Stage::Evidence, Stage::Answer],
+                false => &[Stage::Evidence],
             };
-            let before = session.tokens().len();
-            let line = stages::choose_line(&mut session, self.tokenizer(), self.close, choices)?;
-            if line == Line::Answer {
-                turned_to_answer = true;
+            let before = staged.mark();
+            if staged.turn(choices)? == Some(Stage::Answer) {
                 break;
             }
             let member = writer.windows()[opening.window].member;
-            let note = prompt::title_note(&writer.candidates()[member as usize].title);
-            session.push(&self.tokenizer().encode_text(&note));
+            let note = markers.note(&writer.candidates()[member as usize].title);
+            staged.session.push(&self.tokenizer().encode_text(&note));
             if !settings.evidence.constrained {
-                let quote = self.write_unconstrained(&mut session, settings)?;
+                let quote = self.write_unconstrained(&mut staged.session, settings)?;
                 let window = &writer.windows()[opening.window];
                 let relevance = window.relevance;
                 writer.close(opening.window);
@@ -294,8 +337,8 @@ impl<'a> Engine<'a> {
                 }
                 continue;
             }
-            let Some(piece) = writer.write(&mut session, &opening)? else {
-                session.rollback(session.tokens().len() - before);
+            let Some(piece) = writer.write(&mut staged.session, &opening)? else {
+                staged.back_to(before);
                 writer.close(opening.window);
                 continue;
             };
@@ -318,7 +361,7 @@ impl<'a> Engine<'a> {
                             .map(|clue| clue.text.clone())
                             .collect();
                         let most = settings.hops.clues;
-                        let phrases = self.write_clues(&mut session, settings, &known, most)?;
+                        let phrases = self.write_clues(&mut staged, settings, &known, most)?;
                         let before = lap();
                         let hop = Hop {
                             quote: &citation.quote,
@@ -338,7 +381,7 @@ impl<'a> Engine<'a> {
                 }
                 Err(error) => {
                     refused.push(error.to_string());
-                    session.rollback(session.tokens().len() - before);
+                    staged.back_to(before);
                 }
             }
         }
@@ -356,14 +399,7 @@ impl<'a> Engine<'a> {
             cited,
             cost,
             passing,
-        } = self.write_answer(
-            question,
-            &evidence,
-            session,
-            turned_to_answer,
-            settings,
-            on_text,
-        )?;
+        } = self.write_answer(question, &evidence, staged, settings, on_text)?;
         milliseconds.answer = lap();
         milliseconds.model = passing.as_secs_f64() * 1e3;
 
@@ -396,36 +432,32 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// The answer stage: in a conversation of its own, or on the line after the evidence. Gives the answer,
+    /// The answer stage: in a conversation of its own, or after the evidence. Gives the answer,
     /// empty where the stage is skipped or there is no evidence, and the whole cost. Another generator is asked to
     /// cite.
     pub(crate) fn write_answer(
         &self,
         question: &str,
         evidence: &[Citation],
-        mut session: Session<ModelSource<'_>>,
-        turned_to_answer: bool,
+        mut staged: StagedSession<'_, ModelSource<'_>>,
         settings: &Settings,
         on_text: &mut dyn FnMut(&str),
     ) -> Result<Answered, EngineError> {
         let most = settings.answer.most_tokens;
         if evidence.is_empty() || most == 0 {
-            return Ok(Answered::plain(
-                String::new(),
-                session.cost(),
-                session.passing(),
-            ));
+            let (cost, passing) = (staged.session.cost(), staged.session.passing());
+            return Ok(Answered::plain(String::new(), cost, passing));
         }
         if let Some(generator) = self.helpers.generator {
             let mut answered = finish::cite(generator, question, evidence, settings, on_text)?;
-            answered.cost += session.cost();
-            answered.passing += session.passing();
+            answered.cost += staged.session.cost();
+            answered.passing += staged.session.passing();
             return Ok(answered);
         }
-        let chat = self
-            .model
-            .chat_template()
-            .filter(|_| settings.answer.prompt == AnswerPrompt::Chat);
+        // A tuned model answers where it stands.
+        let apart = settings.answer.prompt == AnswerPrompt::Chat;
+        let apart = apart && settings.format == Format::Lines;
+        let chat = self.model.chat_template().filter(|_| apart);
         if let Some(template) = chat {
             let quotes = evidence
                 .iter()
@@ -433,7 +465,7 @@ impl<'a> Engine<'a> {
                 .take(settings.answer.evidence);
             let request = Message::new("user", prompt::answer_request(question, quotes));
             let tokens = template.render(&[request], true, self.tokenizer())?;
-            let (mut cost, mut passing) = (session.cost(), session.passing());
+            let (mut cost, mut passing) = (staged.session.cost(), staged.session.passing());
             let mut session = Session::new(ModelSource::new(self.model), Vec::new());
             session.push(&tokens);
             let answer = self.write_freely(&mut session, most, settings, on_text)?;
@@ -441,11 +473,11 @@ impl<'a> Engine<'a> {
             passing += session.passing();
             return Ok(Answered::plain(answer, cost, passing));
         }
-        if !turned_to_answer {
-            let line = &[Line::Answer];
-            stages::choose_line(&mut session, self.tokenizer(), self.close, line)?;
+        if staged.standing() != Some(Stage::Answer) {
+            staged.turn(&[Stage::Answer])?;
         }
-        let answer = self.write_freely(&mut session, most, settings, on_text)?;
+        let session = &mut staged.session;
+        let answer = self.write_freely(session, most, settings, on_text)?;
         Ok(Answered::plain(answer, session.cost(), session.passing()))
     }
 
@@ -457,7 +489,7 @@ impl<'a> Engine<'a> {
         on_text: &mut dyn FnMut(&str),
     ) -> Result<String, EngineError> {
         let (tokenizer, sampling) = (self.tokenizer(), settings.sampling);
-        let text = stages::write_freely(session, tokenizer, self.close, most, sampling, on_text)?;
+        let text = stages::write_freely(session, tokenizer, most, sampling, on_text)?;
         Ok(text)
     }
 
@@ -490,32 +522,34 @@ impl<'a> Engine<'a> {
         Err(refusal)
     }
 
-    /// A clue stage: one line a clue, until the model turns to evidence or `most` are written. What is `known` is
-    /// not written again. Before any evidence the first clue is not up to the model.
+    /// A clue stage: one clue after another, until the model turns to evidence or `most` are written. What is `known`
+    /// is not written again. Before any evidence the first clue is not up to the model.
     fn write_clues(
         &self,
-        session: &mut Session<ModelSource<'_>>,
+        staged: &mut StagedSession<'_, ModelSource<'_>>,
         settings: &Settings,
         known: &[String],
         most: usize,
     ) -> Result<Vec<String>, EngineError> {
         let mut phrases: Vec<String> = Vec::new();
-        let tokenizer = self.tokenizer();
-        let fm = self.index.fm();
+        let closing = staged.markers().closing_clue();
         for written in 0..most {
             self.check_interrupt()?;
-            let before = session.tokens().len();
-            let choices: &[Line] = if written == 0 && known.is_empty() {
-                &[Line::Clue]
+            let before = staged.mark();
+            let choices: &[Stage] = if written == 0 && known.is_empty() {
+                &[Stage::Clue]
             } else {
-                &[Line::Clue, Line::Evidence]
+                &[Stage::Clue, Stage::Evidence]
             };
-            let line = stages::choose_line(session, tokenizer, self.close, choices)?;
-            let (clues, sampling) = (&settings.clues, settings.sampling);
-            let clue = match line {
-                Line::Clue => {
-                    stages::write_clue(session, fm, tokenizer, self.close, clues, sampling)?
-                }
+            let clue = match staged.turn(choices)? {
+                Some(Stage::Clue) => stages::write_clue(
+                    &mut staged.session,
+                    self.index.fm(),
+                    self.tokenizer(),
+                    closing,
+                    &settings.clues,
+                    settings.sampling,
+                )?,
                 _ => None,
             };
             let same = |clue: &str| {
@@ -525,8 +559,8 @@ impl<'a> Engine<'a> {
             match clue.filter(|clue| !same(clue)) {
                 Some(clue) => phrases.push(clue),
                 None => {
-                    // The line that was not written is taken back; the evidence stage writes its own.
-                    session.rollback(session.tokens().len() - before);
+                    // What was not written is taken back; the evidence stage opens its own.
+                    staged.back_to(before);
                     break;
                 }
             }

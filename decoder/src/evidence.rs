@@ -11,6 +11,7 @@ use models::sampling::Sampling;
 
 use crate::candidates::{self, Candidate};
 use crate::constraint::PhraseConstraint;
+use crate::format::Closing;
 use crate::session::{LogitsSource, Session};
 use crate::settings::{Alignment, Beginning, EvidenceSettings, Scope};
 use crate::windows::{self, Window};
@@ -58,8 +59,8 @@ pub struct EvidenceWriter<'a> {
     /// Pieces written from each candidate.
     pieces: Vec<u32>,
     settings: &'a EvidenceSettings,
-    /// Token that closes a piece.
-    close: u32,
+    /// What closes a piece.
+    closing: Closing,
     /// How a token is chosen among those that are allowed.
     sampling: Sampling,
     /// The union of all candidates, where the scope asks for it.
@@ -69,13 +70,13 @@ pub struct EvidenceWriter<'a> {
 }
 
 impl<'a> EvidenceWriter<'a> {
-    /// A writer over `windows` of `candidates`. `close` is the token whose logit stands for the wish to end
-    /// a piece, beside the model's own end tokens.
+    /// A writer over `windows` of `candidates`. The logits of `closing` stand for the wish to end a piece, beside
+    /// those of the model's own end tokens.
     pub fn new(
         candidates: Vec<Candidate>,
         windows: Vec<Window>,
         settings: &'a EvidenceSettings,
-        close: u32,
+        closing: impl Into<Closing>,
     ) -> Self {
         let mut writer = Self {
             candidates: Vec::new(),
@@ -83,7 +84,7 @@ impl<'a> EvidenceWriter<'a> {
             taken: Vec::new(),
             pieces: Vec::new(),
             settings,
-            close,
+            closing: closing.into(),
             sampling: Sampling::greedy(),
             everything: None,
             quoted: HashSet::new(),
@@ -287,7 +288,7 @@ impl<'a> EvidenceWriter<'a> {
             .end_tokens()
             .iter()
             .copied()
-            .chain([self.close])
+            .chain(self.closing.tokens())
             .collect();
         let within = |constraint: &PhraseConstraint| Standing {
             may_end: !constraint.tokens().is_empty() && self.may_end(constraint, &members),
@@ -349,7 +350,7 @@ impl<'a> EvidenceWriter<'a> {
                     let logits = session.logits()?;
                     let may_end = permitted.then_some(&ends[..]);
                     match self.choose(logits, &symbols, &ahead, may_end, position) {
-                        Some(token) if token != self.close => token,
+                        Some(token) if token != self.closing.end => token,
                         _ => break,
                     }
                 }
@@ -371,7 +372,7 @@ impl<'a> EvidenceWriter<'a> {
         Ok(self.place(&constraint, &members, opening.window, chosen))
     }
 
-    /// The token to go on with, or `close` to end, by the steered logits: the largest, or one that is drawn. Of equal
+    /// The token to go on with, or `closing.end` to end, by the steered logits: the largest, or one that is drawn. Of equal
     /// ones going on comes before ending, then the smaller symbol. `ends` are the tokens that stand for the end, where
     /// the piece may end.
     fn choose(
@@ -394,7 +395,7 @@ impl<'a> EvidenceWriter<'a> {
         let mut options: Vec<(u32, f32)> = symbols.iter().map(|&symbol| steered(symbol)).collect();
         let end = ends.map(|ends| {
             let wish = ends.iter().map(|&end| logit(end));
-            (self.close, wish.fold(f32::NEG_INFINITY, f32::max))
+            (self.closing.end, wish.fold(f32::NEG_INFINITY, f32::max))
         });
         if self.sampling.temperature > 0.0 {
             options.extend(end);

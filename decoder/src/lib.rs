@@ -14,6 +14,7 @@ pub mod engine;
 pub mod evaluation;
 pub mod evidence;
 mod finish;
+pub mod format;
 pub mod forward_backward;
 pub mod fusion;
 pub mod generator;

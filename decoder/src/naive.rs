@@ -4,60 +4,35 @@
 use std::time::Instant;
 
 use corpus_tools::{Citation, CiteError};
-use models::language_model::{Cache, Wanted};
 
 use crate::answer::{Answer, Milliseconds, Trace};
 use crate::beam::{self, ModelBranches};
 use crate::engine::{Engine, EngineError};
-use crate::prompt::{self, Line};
-use crate::session::{Cost, ModelSource, Session};
+use crate::format::{Markers, Stage};
+use crate::session::ModelSource;
 use crate::settings::Settings;
+use crate::stages::StagedSession;
 
 /// Places of a phrase that are tried for a citation: a title is none.
 const MOST_PLACES: usize = 64;
 
-/// A question with the label of a piece of evidence after it, as the model has read it.
-pub(crate) struct OpenedEvidence {
-    /// What was read after the examples.
-    pub(crate) tokens: Vec<u32>,
-    /// All that was read.
-    pub(crate) cache: Cache,
-    /// Logits of the vocabulary for the token that comes next.
-    pub(crate) logits: Vec<f32>,
-}
-
-impl OpenedEvidence {
-    /// What reading it cost.
-    pub(crate) fn cost(&self) -> Cost {
-        Cost {
-            passes: 1,
-            evaluated: self.tokens.len() as u64,
-            written: 0,
-        }
-    }
-}
-
-impl Engine<'_> {
-    /// Lets the model read the question as if it had turned to evidence at once.
-    pub(crate) fn open_evidence(&self, question: &str) -> Result<OpenedEvidence, EngineError> {
-        let label = Line::Evidence.label();
-        let text = format!("{}\n{label}", prompt::question_lines(question));
-        let tokens = self.tokenizer().encode_text(&text);
-        let mut cache = self.preamble.1.fork();
-        let logits = self.model.forward(&mut cache, &tokens, Wanted::Last)?;
-        let size = self.tokenizer().vocabulary_size() as usize;
-        let logits = logits.row(0)[..size.min(logits.width())].to_vec();
-        Ok(OpenedEvidence {
-            tokens,
-            cache,
-            logits,
-        })
+impl<'a> Engine<'a> {
+    /// A session that has turned to evidence right after the question.
+    pub(crate) fn open_evidence<'m>(
+        &self,
+        question: &str,
+        settings: &Settings,
+        markers: &'m Markers,
+    ) -> Result<StagedSession<'m, ModelSource<'a>>, EngineError> {
+        let mut staged = self.open_question(question, settings, markers)?;
+        staged.turn(&[Stage::Evidence])?;
+        Ok(staged)
     }
 
     /// Answers a question with naive constrained beams: after the question the model writes pieces of
     /// evidence, one a beam, that stand anywhere in the collection, and answers from them. The evidence is in
-    /// the order of the beams, best first; its score is the beam's. Only `settings.beams` and
-    /// `settings.answer` count.
+    /// the order of the beams, best first; its score is the beam's. Only `settings.beams`,
+    /// `settings.format` and `settings.answer` count.
     ///
     /// # Errors
     /// As [`Engine::ask`].
@@ -66,18 +41,19 @@ impl Engine<'_> {
             return Err(EngineError::EmptyQuestion);
         }
         let began = Instant::now();
-        let opened = self.open_evidence(question)?;
-        let (beams, cost) = beam::search(
+        let markers = self.markers(settings)?;
+        let mut staged = self.open_evidence(question, settings, &markers)?;
+        let logits = staged.session.logits()?.to_vec();
+        let (beams, mut cost) = beam::search(
             &mut ModelBranches::new(self.model),
-            &opened.cache,
-            &opened.logits,
+            staged.session.source().cache(),
+            &logits,
             &self.beam_space(question, settings)?,
-            self.close,
+            markers.closing_evidence(),
             &settings.beams,
             self.interrupted,
         )?;
         self.check_interrupt()?;
-        let mut cost = cost + opened.cost();
         let mut evidence = Vec::new();
         let mut refused = Vec::new();
         let mut cited = None;
@@ -95,16 +71,12 @@ impl Engine<'_> {
             evidence: began.elapsed().as_secs_f64() * 1e3,
             ..Milliseconds::default()
         };
-        let mut context = self.preamble.0.clone();
-        context.extend(&opened.tokens);
-        let source = ModelSource::with_cache(self.model, opened.cache);
-        let mut session = Session::new(source, context);
         if let Some(best) = cited {
-            session.push(best.tokens());
+            staged.session.push(best.tokens());
         }
         // The answer rests on the best phrase alone.
         let top = &evidence[..evidence.len().min(1)];
-        let answered = self.write_answer(question, top, session, false, settings, &mut |_| {})?;
+        let answered = self.write_answer(question, top, staged, settings, &mut |_| {})?;
         cost += answered.cost;
         milliseconds.answer = began.elapsed().as_secs_f64() * 1e3 - milliseconds.evidence;
         let trace = Trace {

@@ -71,10 +71,12 @@ impl Engine<'_> {
         }
         settings.check().map_err(EngineError::Settings)?;
         let constraint = self.beam_space(question, settings)?;
-        let opened = self.open_evidence(question)?;
+        let markers = self.markers(settings)?;
+        let mut staged = self.open_evidence(question, settings, &markers)?;
+        let logits = staged.session.logits()?.to_vec();
         let start = Start {
-            context: &opened.cache,
-            logits: &opened.logits,
+            context: staged.session.source().cache(),
+            logits: &logits,
             constraint: &constraint,
         };
         let mut found = Prefixes {
@@ -89,7 +91,7 @@ impl Engine<'_> {
         let (_, cost) = beam::search_watched(
             &mut ModelBranches::new(self.model),
             start,
-            self.close,
+            markers.closing_evidence(),
             &beams,
             self.interrupted,
             &mut |phrase| {
@@ -100,7 +102,7 @@ impl Engine<'_> {
             },
         )?;
         self.check_interrupt()?;
-        Ok((found, cost + opened.cost()))
+        Ok((found, cost + staged.session.cost()))
     }
 }
 

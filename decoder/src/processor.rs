@@ -11,6 +11,7 @@ use fmindex::{Continuation, Index};
 use models::tokenizer::Tokenizer;
 
 use crate::constraint::{ConstraintError, PhraseConstraint};
+use crate::format::{Closing, ControlFormat, FormatError};
 
 /// A phrase that begins: what it may hold, and when it may end.
 #[derive(Clone)]
@@ -227,65 +228,91 @@ pub struct Opener {
     pub phrase: Phrase,
 }
 
-/// Rules of a model that was tuned with control tokens: a phrase begins after the token that opens it.
+/// Rules of a model that was tuned with control tokens: a phrase begins after the token that opens it, and after
+/// each separator until its stage is closed.
 #[derive(Clone)]
 pub struct ControlTokens {
     openers: Vec<Opener>,
-}
-
-/// The tokenizer has no such control token.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the tokenizer has no control token {name:?}; the model was not tuned for this format")]
-pub struct NoControlToken {
-    /// The name that was looked for.
-    pub name: String,
+    separator: Option<u32>,
 }
 
 impl ControlTokens {
     /// Rules with the given openers.
     pub fn new(openers: Vec<Opener>) -> Self {
-        Self { openers }
+        Self {
+            openers,
+            separator: None,
+        }
     }
 
-    /// Clues between the control tokens `open` and `close` (by name, such as `<|clue|>`), each a phrase of the
-    /// corpus of `least` to `most` tokens.
+    /// Clues as `format` marks them, each a phrase of the corpus of `least` to `most` tokens.
     ///
     /// # Errors
-    /// The tokenizer lacks one of them.
+    /// The tokenizer lacks one of the control tokens that concern clues.
     pub fn clues(
         index: &Index,
         tokenizer: &Tokenizer,
-        (open, close): (&str, &str),
+        format: &ControlFormat,
         (least, most): (usize, usize),
-    ) -> Result<Self, NoControlToken> {
-        let token = |name: &str| {
-            tokenizer.control_token(name).ok_or_else(|| NoControlToken {
-                name: name.to_owned(),
-            })
-        };
-        Ok(Self::new(vec![Opener {
-            token: token(open)?,
+    ) -> Result<Self, FormatError> {
+        let end = ControlFormat::token("clue_end", &format.clue_end, tokenizer)?;
+        let separator = ControlFormat::optional("separator", &format.separator, tokenizer)?;
+        let clue = Opener {
+            token: ControlFormat::token("clue", &format.clue, tokenizer)?,
             phrase: Phrase {
                 constraint: PhraseConstraint::corpus(index),
                 close_from: least,
                 most_tokens: most,
-                close: vec![token(close)?],
+                close: Closing { end, separator }.tokens().collect(),
             },
-        }]))
+        };
+        Ok(Self {
+            separator,
+            ..Self::new(vec![clue])
+        })
     }
 
-    /// These rules and further ones.
+    /// These rules and further ones. Where the phrase can be closed by the separator, another one of it follows.
     #[must_use]
     pub fn with(mut self, opener: Opener) -> Self {
         self.openers.push(opener);
         self
     }
+
+    /// These rules with a token that stands between phrases of one stage.
+    #[must_use]
+    pub fn with_separator(mut self, separator: u32) -> Self {
+        self.separator = Some(separator);
+        self
+    }
+
+    fn opened_by(&self, token: u32) -> Option<&Opener> {
+        self.openers.iter().find(|opener| opener.token == token)
+    }
+
+    /// The opener of the stage that is open at the end of `ids`.
+    fn open_stage(&self, ids: &[u32]) -> Option<&Opener> {
+        let closes = |token: u32| {
+            let mut openers = self.openers.iter();
+            openers.any(|opener| opener.phrase.close.contains(&token))
+        };
+        let mut back = ids.iter().rev().copied();
+        let marker = back.find(|&token| {
+            Some(token) != self.separator && (self.opened_by(token).is_some() || closes(token))
+        })?;
+        self.opened_by(marker)
+    }
 }
 
 impl StageRules for ControlTokens {
     fn begin(&self, ids: &[u32]) -> Option<Phrase> {
-        let last = ids.last()?;
-        let opener = self.openers.iter().find(|opener| opener.token == *last)?;
-        Some(opener.phrase.clone())
+        let (&last, before) = ids.split_last()?;
+        let opener = match self.opened_by(last) {
+            None if self.separator == Some(last) => self
+                .open_stage(before)
+                .filter(|opener| opener.phrase.close.contains(&last)),
+            opener => opener,
+        };
+        opener.map(|opener| opener.phrase.clone())
     }
 }

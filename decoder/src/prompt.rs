@@ -5,25 +5,14 @@
 
 use models::tokenizer::Tokenizer;
 
-/// The lines that a stage can begin with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Line {
-    /// A clue follows.
-    Clue,
-    /// A piece of evidence follows.
-    Evidence,
-    /// The answer follows.
-    Answer,
-}
+use crate::format::Stage;
 
-impl Line {
-    /// The label in front of the line; no space after it, since the first token brings its own.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Clue => "Clue:",
-            Self::Evidence => "Evidence:",
-            Self::Answer => "Answer:",
-        }
+/// The label in front of a line; no space after it, since the first token brings its own.
+pub fn label(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Clue => "Clue:",
+        Stage::Evidence => "Evidence:",
+        Stage::Answer => "Answer:",
     }
 }
 
@@ -81,16 +70,16 @@ pub fn preamble() -> String {
     for example in EXAMPLES {
         text.push_str(&question_lines(example.question));
         for clue in example.clues {
-            text.push_str(&format!("\n{} {clue}", Line::Clue.label()));
+            text.push_str(&format!("\n{} {clue}", label(Stage::Clue)));
         }
         for (title, quote) in example.evidence {
             text.push_str(&format!(
                 "\n{}{} {quote}",
-                Line::Evidence.label(),
+                label(Stage::Evidence),
                 title_note(title)
             ));
         }
-        text.push_str(&format!("\n{} {}", Line::Answer.label(), example.answer));
+        text.push_str(&format!("\n{} {}", label(Stage::Answer), example.answer));
         text.push_str("\n\n");
     }
     text
@@ -129,10 +118,10 @@ pub fn answer_lines<'a>(
     let mut text = preamble() + &question_lines(question);
     for (title, quote) in evidence {
         let words: Vec<&str> = quote.split_whitespace().collect();
-        let (label, title) = (Line::Evidence.label(), title_note(title));
-        text.push_str(&format!("\n{label}{title} {}", words.join(" ")));
+        let (opening, title) = (label(Stage::Evidence), title_note(title));
+        text.push_str(&format!("\n{opening}{title} {}", words.join(" ")));
     }
-    text + "\n" + Line::Answer.label()
+    text + "\n" + label(Stage::Answer)
 }
 
 /// The line of a question, white space folded so that it is one line.

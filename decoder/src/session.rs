@@ -52,6 +52,11 @@ impl<'m> ModelSource<'m> {
     pub fn with_cache(model: &'m LanguageModel, cache: Cache) -> Self {
         Self { model, cache }
     }
+
+    /// What was read.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
 }
 
 impl LogitsSource for ModelSource<'_> {

@@ -10,12 +10,15 @@
 use models::sampling::Sampling;
 use serde::{Deserialize, Serialize};
 
+use crate::format::Format;
 use crate::forward_backward::rerank::RerankSettings;
 
 /// All settings of one run; printed with every result that is saved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
+    /// The form in which the model writes its stages.
+    pub format: Format,
     /// The clue stage and the document score.
     pub clues: ClueSettings,
     /// The fusion of rankings and the candidate set.
@@ -71,6 +74,7 @@ impl Settings {
             ("windows.whole_paragraph", windows.whole_paragraph.into()),
             ("windows.lexical", windows.lexical.into()),
             ("evidence.most", count(evidence.most)),
+            ("evidence.least", count(evidence.least.unwrap_or(0))),
             ("evidence.repeat", evidence.repeat.into()),
             ("evidence.lambda", evidence.lambda.into()),
             ("answer.most_tokens", count(self.answer.most_tokens)),
@@ -103,9 +107,12 @@ impl Settings {
                 format!("the setting {key} is {number}; expected {least} to {MOST}")
             })
         };
-        match wrong(0.0, &least_zero).or_else(|| wrong(1.0, &least_one)) {
-            Some(reason) => Err(reason),
-            None => Ok(()),
+        if let Some(reason) = wrong(0.0, &least_zero).or_else(|| wrong(1.0, &least_one)) {
+            return Err(reason);
+        }
+        match &self.format {
+            Format::Lines => Ok(()),
+            Format::Control(control) => control.check(),
         }
     }
 }
@@ -338,9 +345,9 @@ pub struct EvidenceSettings {
     /// Most pieces (5 for single-hop questions, 10 for multi-hop). Each takes the next-best window that holds
     /// something not quoted yet, so this is also the number of windows that are used.
     pub most: usize,
-    /// Pieces written before the model may turn to the answer. By default as many as there may be: a model
-    /// that was never tuned for this format does not know when it has read enough.
-    pub least: usize,
+    /// Pieces written before the model may turn to the answer; `None`: 5 in lines, since a model that was never tuned
+    /// for this format does not know when it has read enough, and 1 with control tokens.
+    pub least: Option<usize>,
     /// Where a piece begins and ends.
     pub alignment: Alignment,
     /// Which place at the start of the window a piece begins at.
@@ -371,7 +378,7 @@ impl Default for EvidenceSettings {
     fn default() -> Self {
         Self {
             most: 5,
-            least: 5,
+            least: None,
             alignment: Alignment::Sentence,
             beginning: Beginning::First,
             close_from: None,
@@ -387,6 +394,14 @@ impl Default for EvidenceSettings {
 }
 
 impl EvidenceSettings {
+    /// Pieces written before the model may turn to the answer, as the format has it unless set.
+    pub fn least(&self, format: &Format) -> usize {
+        self.least.unwrap_or(match format {
+            Format::Lines => 5,
+            Format::Control(_) => 1,
+        })
+    }
+
     /// Tokens from which on a piece may end, as the alignment has it unless set.
     pub fn close_from(&self) -> usize {
         self.close_from.unwrap_or(match self.alignment {
@@ -413,7 +428,7 @@ pub enum AnswerPrompt {
 pub struct AnswerSettings {
     /// Most tokens of the answer; 0 skips the stage.
     pub most_tokens: usize,
-    /// How the model is asked.
+    /// How the model is asked, in the format of lines; with control tokens it answers after the evidence.
     pub prompt: AnswerPrompt,
     /// Pieces of evidence that a conversation shows, the first ones: a small model is led astray by the others.
     pub evidence: usize,

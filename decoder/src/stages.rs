@@ -1,5 +1,5 @@
-//! What the model writes outside of evidence: clues under the corpus-level index, the choice of the next
-//! line, and the free answer.
+//! The stages as a machine: which of them comes next, and what the model writes outside of evidence, clues under
+//! the corpus-level index and the free answer.
 
 use fmindex::{Continuation, Index};
 use models::ModelError;
@@ -8,7 +8,7 @@ use models::tokenizer::Tokenizer;
 use unicode_segmentation::UnicodeSegmentation;
 
 use crate::constraint::PhraseConstraint;
-use crate::prompt::Line;
+use crate::format::{Closing, Markers, Stage};
 use crate::sentences::is_unspaced;
 use crate::session::{LogitsSource, Session};
 use crate::settings::ClueSettings;
@@ -103,7 +103,7 @@ pub fn write_clue<S: LogitsSource>(
     session: &mut Session<S>,
     index: &Index,
     tokenizer: &Tokenizer,
-    close: u32,
+    closing: Closing,
     settings: &ClueSettings,
     sampling: Sampling,
 ) -> Result<Option<String>, ModelError> {
@@ -128,8 +128,9 @@ pub fn write_clue<S: LogitsSource>(
         let admits = |token: u32| length > 0 || begins_word(tokenizer, token);
         let end = ends
             .iter()
-            .chain([&close])
-            .filter_map(|&end| logits.get(end as usize).copied());
+            .copied()
+            .chain(closing.tokens())
+            .filter_map(|end| logits.get(end as usize).copied());
         let may_end = length >= settings.close_from && whole == length;
         let end = may_end.then(|| end.fold(f32::NEG_INFINITY, f32::max));
         let token = if sampling.temperature > 0.0 {
@@ -139,15 +140,15 @@ pub fn write_clue<S: LogitsSource>(
                 .filter(|&symbol| admits(symbol))
                 .filter_map(|symbol| Some((symbol, *logits.get(symbol as usize)?)))
                 .collect();
-            options.extend(end.map(|end| (close, end)));
+            options.extend(end.map(|end| (closing.end, end)));
             sampling.choose_among(&options, position)
         } else {
             best_allowed(logits, &constraint, admits).map(|(token, logit)| match end {
-                Some(end) if end > logit => close,
+                Some(end) if end > logit => closing.end,
                 _ => token,
             })
         };
-        let Some(token) = token.filter(|&token| token != close) else {
+        let Some(token) = token.filter(|&token| token != closing.end) else {
             break;
         };
         if constraint.advance(token).is_err() {
@@ -165,46 +166,113 @@ pub fn write_clue<S: LogitsSource>(
     ))
 }
 
-/// Lets the model choose which line comes next, by the logit of the first token of each label, and
-/// appends the line break and the label. With one choice the model is not asked.
-///
-/// # Errors
-/// The model's own.
-pub fn choose_line<S: LogitsSource>(
-    session: &mut Session<S>,
-    tokenizer: &Tokenizer,
-    close: u32,
-    choices: &[Line],
-) -> Result<Line, ModelError> {
-    session.push(&[close]);
-    let labels: Vec<(Line, Vec<u32>)> = choices
-        .iter()
-        .map(|&line| (line, tokenizer.encode_text(line.label())))
-        .collect();
-    let chosen = if labels.len() > 1 {
-        let logits = session.logits()?;
-        let logit = |label: &[u32]| {
-            label
-                .first()
-                .and_then(|&first| logits.get(first as usize))
-                .copied()
-        };
-        labels.iter().reduce(|best, next| {
-            if logit(&next.1) > logit(&best.1) {
-                next
-            } else {
-                best
-            }
-        })
-    } else {
-        labels.first()
-    };
-    let (line, label) = chosen.expect("there is a line to choose");
-    session.push(label);
-    Ok(*line)
+/// A session in which a model writes its stages one after another: `question → clues → evidence → answer`, the model
+/// choosing when to go on.
+pub struct StagedSession<'m, S> {
+    /// The session.
+    pub session: Session<S>,
+    markers: &'m Markers,
+    /// The stage of the phrase that stands last; `None` after the question.
+    standing: Option<Stage>,
 }
 
-/// Writes freely until a line break, an end token or `most` tokens. Returns the text. `on_text` is given every piece
+/// Where a staged session was.
+#[derive(Debug, Clone, Copy)]
+pub struct Mark {
+    length: usize,
+    standing: Option<Stage>,
+}
+
+impl<'m, S: LogitsSource> StagedSession<'m, S> {
+    /// A session that has come to the end of the question.
+    pub fn new(session: Session<S>, markers: &'m Markers) -> Self {
+        Self {
+            session,
+            markers,
+            standing: None,
+        }
+    }
+
+    /// What opens and closes the stages.
+    pub fn markers(&self) -> &'m Markers {
+        self.markers
+    }
+
+    /// The stage that was turned to last; `None` after the question.
+    pub fn standing(&self) -> Option<Stage> {
+        self.standing
+    }
+
+    /// Where the session is, for [`StagedSession::back_to`].
+    pub fn mark(&self) -> Mark {
+        Mark {
+            length: self.session.tokens().len(),
+            standing: self.standing,
+        }
+    }
+
+    /// Takes back everything since `mark`.
+    pub fn back_to(&mut self, mark: Mark) {
+        let excess = self.session.tokens().len().saturating_sub(mark.length);
+        self.session.rollback(excess);
+        self.standing = mark.standing;
+    }
+
+    /// Lets the model choose which of some stages comes next (another phrase of the same one may be among them), and
+    /// appends what closes the phrase that stands and opens the next. Where phrases of a stage are separated, it
+    /// chooses between separator and end by their logits; then, or where they are not, by those of the first tokens
+    /// that open a stage. With one choice the model is not asked. Gives `None` where there is none.
+    ///
+    /// # Errors
+    /// The model's own.
+    pub fn turn(&mut self, choices: &[Stage]) -> Result<Option<Stage>, ModelError> {
+        let markers = self.markers;
+        let mut choices = choices.to_vec();
+        let again = |stage: &Stage| self.standing == Some(*stage);
+        if let Some(separator) = markers.separator()
+            && let Some(at) = choices.iter().position(again)
+        {
+            let goes_on = match markers.leaving(self.standing) {
+                Some(end) if choices.len() > 1 => {
+                    let logits = self.session.logits()?;
+                    logits.get(separator as usize) >= logits.get(end as usize)
+                }
+                _ => true,
+            };
+            if goes_on {
+                self.session.push(&[separator]);
+                return Ok(self.standing);
+            }
+            choices.remove(at);
+        }
+        if let Some(leaving) = markers.leaving(self.standing) {
+            self.session.push(&[leaving]);
+        }
+        let chosen = if choices.len() > 1 {
+            let logits = self.session.logits()?;
+            let logit = |stage: Stage| {
+                let first = markers.opening(stage).first();
+                first.and_then(|&first| logits.get(first as usize)).copied()
+            };
+            choices.into_iter().reduce(|best, next| {
+                if logit(next) > logit(best) {
+                    next
+                } else {
+                    best
+                }
+            })
+        } else {
+            choices.pop()
+        };
+        if let Some(stage) = chosen {
+            self.session.push(markers.opening(stage));
+            self.standing = chosen;
+        }
+        Ok(chosen)
+    }
+}
+
+/// Writes freely until a line break, a control token or `most` tokens. Returns the text. `on_text` is given every piece
 /// of it as it comes, whole characters only.
 ///
 /// # Errors
@@ -212,7 +280,6 @@ pub fn choose_line<S: LogitsSource>(
 pub fn write_freely<S: LogitsSource>(
     session: &mut Session<S>,
     tokenizer: &Tokenizer,
-    close: u32,
     most: usize,
     sampling: Sampling,
     on_text: &mut dyn FnMut(&str),
@@ -235,7 +302,7 @@ pub fn write_freely<S: LogitsSource>(
             .token_bytes(token)
             .is_some_and(|bytes| bytes.contains(&b'\n'));
         // A line break or an end before anything was written is no answer: the model has nothing to say.
-        if token == close || breaks || ends.contains(&token) || tokenizer.is_control(token) {
+        if breaks || ends.contains(&token) || tokenizer.is_control(token) {
             break;
         }
         session.write(token);

@@ -134,7 +134,7 @@ proptest! {
             let context = Vec::new();
             let logits = logits_after(&context, seed);
             let constraint = PhraseConstraint::corpus(&index);
-            search(&mut Hashed(seed), &context, &logits, &constraint, CLOSE, settings, &|| false).unwrap()
+            search(&mut Hashed(seed), &context, &logits, &constraint, CLOSE.into(), settings, &|| false).unwrap()
         };
         let (found, cost) = run(&settings);
         let every = all(&paragraphs, &settings, seed);
@@ -178,7 +178,7 @@ proptest! {
         let context = Vec::new();
         let logits = logits_after(&context, seed);
         let (found, _) =
-            search(&mut Hashed(seed), &context, &logits, &constraint, CLOSE, &settings, &|| false).unwrap();
+            search(&mut Hashed(seed), &context, &logits, &constraint, CLOSE.into(), &settings, &|| false).unwrap();
         let mut found: Vec<Vec<u32>> = found.iter().map(|beam| beam.tokens().to_vec()).collect();
         // One group after another, one token at a time, each knowing all that the groups before it took.
         let mut plain: Vec<Vec<u32>> = Vec::new();

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use decoder::PhraseConstraint;
+use decoder::format::ControlFormat;
 use decoder::processor::{ControlTokens, LogitsProcessor, Opener, Phrase, StageRules};
 use fmindex::{BuildOptions, DocumentIndex, DocumentSet, Index, Segment, build_segment};
+use models::tokenizer::Tokenizer;
 use proptest::prelude::*;
 
 const SEPARATOR: u32 = 6;
@@ -205,4 +207,61 @@ fn what_the_mask_closed_is_refused() {
         let ended = processor.process(&[&ids[..length]], &mut [&mut row]);
         assert_eq!(ended.is_ok(), length < 3);
     }
+}
+
+#[test]
+fn phrases_of_one_stage_are_separated() {
+    let separator = ENDS[0];
+    let corpus = vec![vec![vec![1, 2, 3, 4], vec![3, 4]]];
+    let folder = tempfile::tempdir().unwrap();
+    let index = index(&corpus, folder.path());
+    let clue = Opener {
+        token: CLUE,
+        phrase: Phrase {
+            constraint: PhraseConstraint::corpus(&index),
+            close_from: 1,
+            most_tokens: 4,
+            close: vec![CLOSE, separator],
+        },
+    };
+    let rules = Arc::new(ControlTokens::new(vec![clue]).with_separator(separator));
+    let open = |ids: &[u32]| {
+        let mut processor = LogitsProcessor::new(rules.clone(), VOCABULARY, vec![ENDS[1]], 0);
+        masks(&mut processor, &[ids]).remove(0)
+    };
+    let texts: BTreeSet<u32> = [1, 2, 3, 4].into();
+    // Another clue, then one more; after the stage is closed the separator is as free as anything.
+    assert_eq!(open(&[CLUE]), texts);
+    assert_eq!(open(&[CLUE, 1]), [2, CLOSE, separator].into());
+    assert_eq!(open(&[CLUE, 1, separator]), texts);
+    assert_eq!(open(&[0, CLUE, 1, separator, 3, separator]), texts);
+    let free: BTreeSet<u32> = (0..VOCABULARY as u32).collect();
+    assert_eq!(open(&[CLUE, 1, CLOSE]), free);
+    assert_eq!(open(&[CLUE, 1, CLOSE, separator]), free);
+    assert_eq!(open(&[separator]), free);
+}
+
+#[test]
+fn clues_of_a_format_are_looked_up_by_name() {
+    let definition = include_str!("../../models/tests/fixtures/bytes.json");
+    let mut json: serde_json::Value = serde_json::from_str(definition).unwrap();
+    json["added_tokens"] = serde_json::json!([
+        {"id": 256, "content": "<|clue|>", "special": true},
+        {"id": 257, "content": "<|/clue|>", "special": true},
+    ]);
+    let tokenizer = Tokenizer::from_json(json.to_string().as_bytes()).unwrap();
+    let corpus = vec![vec![vec![1, 2, 3, 4]]];
+    let folder = tempfile::tempdir().unwrap();
+    let index = index(&corpus, folder.path());
+    let format = ControlFormat {
+        separator: String::new(),
+        ..ControlFormat::default()
+    };
+    let rules = ControlTokens::clues(&index, &tokenizer, &format, (2, 4)).unwrap();
+    let phrase = rules.begin(&[5, 256]).unwrap();
+    assert_eq!((phrase.close, phrase.close_from), (vec![257], 2));
+    assert!(rules.begin(&[256, 257]).is_none());
+    let error = ControlTokens::clues(&index, &tokenizer, &ControlFormat::default(), (2, 4));
+    let error = error.err().unwrap().to_string();
+    assert!(error.contains("\"<|sep|>\" (control.separator)"), "{error}");
 }

@@ -147,7 +147,6 @@ impl EngineArguments {
         }
         if let Some(most) = self.evidence {
             settings.evidence.most = most;
-            settings.evidence.least = settings.evidence.least.min(most);
         }
         if let Some(lambda) = self.lambda {
             settings.evidence.lambda = lambda;
@@ -219,6 +218,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     if let Some(writer) = &writer {
         engine = engine.with_generator(writer.as_ref());
     }
+    engine.prepare(&settings)?;
     if flags.active {
         let engine = Some(&engine);
         return active::run(

@@ -74,6 +74,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     if let Some(pieces) = &pieces {
         engine = engine.with_piece_scorer(pieces.as_ref());
     }
+    engine.prepare(&settings)?;
     let questions: Vec<&str> = match arguments.questions.as_slice() {
         [] => QUESTIONS.to_vec(),
         given => given.iter().map(String::as_str).collect(),

@@ -415,6 +415,7 @@ fn evaluate(arguments: &Arguments, top_k: &[usize], folder: &Folder) -> anyhow::
         sizes,
         interrupted: &interrupted,
     };
+    evaluation.prepare(&methods)?;
     for set in &sets {
         let drawn = Drawn {
             set: &set.name,

@@ -42,7 +42,7 @@ impl Retriever for EngineRetriever<'_> {
         let mut settings = self.settings.clone();
         settings.answer.most_tokens = 0;
         settings.evidence.most = most;
-        settings.evidence.least = most;
+        settings.evidence.least = Some(most);
         let answer = self.engine.ask(query, &settings)?;
         Ok((answer.evidence, answer.trace.cost))
     }

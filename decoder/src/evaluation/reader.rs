@@ -22,16 +22,13 @@ use crate::stages;
 /// answers by itself. Passages that do not fit the model's context are left out, the last first.
 ///
 /// # Errors
-/// The model fails, or has no token for a line break.
+/// The model fails.
 pub fn read(
     model: &LanguageModel,
     question: &str,
     passages: &[Retrieved],
     settings: &AnswerSettings,
 ) -> Result<(String, Cost), EvaluationError> {
-    let close = prompt::line_break(model.tokenizer()).ok_or_else(|| EngineError::NoLineBreak {
-        model: model.name().to_owned(),
-    })?;
     let room = model
         .context_length()
         .saturating_sub(settings.most_tokens + 1);
@@ -45,7 +42,7 @@ pub fn read(
     session.push(&tokens);
     let (most, sampling) = (settings.most_tokens, Sampling::greedy());
     let tokenizer = model.tokenizer();
-    let answer = stages::write_freely(&mut session, tokenizer, close, most, sampling, &mut |_| {})?;
+    let answer = stages::write_freely(&mut session, tokenizer, most, sampling, &mut |_| {})?;
     Ok((answer, session.cost()))
 }
 

@@ -203,6 +203,17 @@ impl Evaluation<'_> {
         }
     }
 
+    /// Lets the engines read what stands in front of every question, so that no question waits for it.
+    ///
+    /// # Errors
+    /// The model cannot write its stages as a method's settings ask for, or fails.
+    pub fn prepare(&self, methods: &[Method]) -> Result<(), EvaluationError> {
+        for method in methods.iter().filter(|method| method.needs_engine()) {
+            self.engine(method)?.prepare(&method.settings)?;
+        }
+        Ok(())
+    }
+
     fn engine(&self, method: &Method) -> Result<&Engine<'_>, EvaluationError> {
         let wanted = (method.scorer(), method.other_scorer());
         let found = self

@@ -439,6 +439,11 @@ impl Tokenizer {
             .map(|&i| self.controls[i].content.as_str())
     }
 
+    /// All control tokens with their contents, in the order of the definition.
+    pub fn control_tokens(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.controls.iter().map(|c| (c.id, c.content.as_str()))
+    }
+
     /// Whether an id is a control token.
     pub fn is_control(&self, id: u32) -> bool {
         self.control_ids.contains_key(&id)
