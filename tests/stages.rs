@@ -4,6 +4,7 @@
 mod common;
 
 use common::{build, verbatim, write_corpus};
+use serde_json::Value;
 
 const DOCUMENTS: &[(&str, &str, &str)] = &[
     (
@@ -37,6 +38,20 @@ fn settings(folder: &std::path::Path, name: &str, another: &str, enough: &str) -
     path.to_str().unwrap().to_owned()
 }
 
+/// Asserts that there are so many pieces of evidence, each a slice of its document.
+#[track_caller]
+fn check_evidence(answer: &Value, pieces: usize) {
+    let evidence = answer["evidence"].as_array().unwrap();
+    assert_eq!(evidence.len(), pieces, "{answer}");
+    for citation in evidence {
+        let document = DOCUMENTS.iter().find(|(id, ..)| citation["id"] == *id);
+        let (_, _, text) = document.unwrap();
+        let at = |key: &str| citation[key].as_u64().unwrap() as usize;
+        assert_eq!(citation["quote"], text[at("start_byte")..at("end_byte")]);
+    }
+    assert_eq!(answer["trace"]["refused"], Value::Array(Vec::new()));
+}
+
 #[test]
 fn a_model_with_control_tokens_is_led_through_its_stages() {
     let folder = tempfile::tempdir().unwrap();
@@ -59,16 +74,7 @@ fn a_model_with_control_tokens_is_led_through_its_stages() {
         (&goes_on, &["--set", "evidence.most=2"], 2),
     ] {
         let answer = ask(&[&["--settings", file], more].concat()).ended(0).json();
-        let evidence = answer["evidence"].as_array().unwrap();
-        assert_eq!(evidence.len(), pieces, "{file} {more:?} {answer}");
-        for citation in evidence {
-            let (_, _, text) = DOCUMENTS
-                .iter()
-                .find(|(id, ..)| citation["id"] == *id)
-                .unwrap();
-            let at = |key: &str| citation[key].as_u64().unwrap() as usize;
-            assert_eq!(citation["quote"], text[at("start_byte")..at("end_byte")]);
-        }
+        check_evidence(&answer, pieces);
         let clues = answer["trace"]["clues"].as_array().unwrap();
         assert!((1..=3).contains(&clues.len()), "{clues:?}");
         assert!(
@@ -76,7 +82,6 @@ fn a_model_with_control_tokens_is_led_through_its_stages() {
                 .iter()
                 .all(|clue| clue["occurrences"].as_u64() > Some(0))
         );
-        assert!(answer["trace"]["refused"].as_array().unwrap().is_empty());
         assert!(!answer["answer"].as_str().unwrap().contains(['<', '\n']));
         let format = &answer["trace"]["settings"]["format"]["control"];
         assert_eq!(format["clue"], "<issue_start>");
@@ -99,4 +104,44 @@ fn a_model_with_control_tokens_is_led_through_its_stages() {
     let request = ask(&["--set", "format.control.request=\"Why?\""]);
     request.refused(&["format.control.request", "{question}"]);
     ask(&["--set", "format.control.quote=x"]).refused(&["quote"]);
+}
+
+#[test]
+fn clues_and_evidence_by_beams_are_quotes_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus.jsonl");
+    write_corpus(&corpus, DOCUMENTS);
+    let index = folder.path().join("index");
+    build(&corpus, &index);
+    let index = index.to_str().unwrap();
+    let beams = [
+        "--set",
+        "clues.beams=4",
+        "--set",
+        "evidence.beams=3",
+        "--set",
+        "evidence.most=2",
+        "--scope",
+        "document",
+    ];
+    let fixed = ["ask", "--index", index, "--window-scorer", "bm25", "--json"];
+    let ask = [&fixed, &beams[..], &["Who discovered penicillin?"]].concat();
+    let answer = verbatim(&ask).ended(0).json();
+    check_evidence(&answer, 2);
+    let clues = answer["trace"]["clues"].as_array().unwrap();
+    let mut texts: Vec<String> = clues
+        .iter()
+        .map(|clue| clue["text"].as_str().unwrap().to_lowercase())
+        .collect();
+    assert!((1..=3).contains(&texts.len()), "{texts:?}");
+    texts.sort();
+    texts.dedup();
+    assert_eq!(texts.len(), clues.len(), "a clue stands twice");
+    // Tokens of all beams are counted, more than are in the quotes.
+    let cost = &answer["trace"]["cost"];
+    assert!(cost["written"].as_u64() > Some(0) && cost["passes"].as_u64() > Some(0));
+    // The same again.
+    let again = verbatim(&ask).ended(0).json();
+    assert_eq!(again["evidence"], answer["evidence"]);
+    assert_eq!(again["trace"]["cost"], answer["trace"]["cost"]);
 }

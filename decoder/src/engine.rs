@@ -32,12 +32,12 @@ use crate::{sentences, spelling, windows};
 #[non_exhaustive]
 pub enum EngineError {
     /// The model cannot write its stages in the form that the settings ask for.
-    #[error("{model}: {source}")]
+    #[error("{model}: {reason}")]
     Format {
         /// The model's name.
         model: String,
         /// Why not.
-        source: FormatError,
+        reason: FormatError,
     },
     /// The question holds nothing.
     #[error("the question is empty")]
@@ -177,9 +177,9 @@ impl<'a> Engine<'a> {
     /// The tokens that open and close the stages.
     pub(crate) fn markers(&self, settings: &Settings) -> Result<Markers, EngineError> {
         let markers = Markers::new(&settings.format, self.tokenizer());
-        markers.map_err(|source| EngineError::Format {
+        markers.map_err(|reason| EngineError::Format {
             model: self.model.name().to_owned(),
-            source,
+            reason,
         })
     }
 
@@ -290,6 +290,8 @@ impl<'a> Engine<'a> {
         // By candidate that a piece of evidence led to, the id of the document that the piece is from.
         let mut led_to: HashMap<u32, String> = HashMap::new();
         let least = settings.evidence.least(&settings.format);
+        let beams = settings.evidence.beams;
+        let beams = (beams > 1).then(|| settings.beams.with_beams(beams));
         // A piece with its line must leave room for the answer; what is there already is answered from.
         let piece = settings
             .evidence
@@ -337,7 +339,12 @@ impl<'a> Engine<'a> {
                 }
                 continue;
             }
-            let Some(piece) = writer.write(&mut staged.session, &opening)? else {
+            let session = &mut staged.session;
+            let piece = match &beams {
+                Some(beams) => writer.write_beams(session, &opening, beams, self.interrupted)?,
+                None => writer.write(session, &opening)?,
+            };
+            let Some(piece) = piece else {
                 staged.back_to(before);
                 writer.close(opening.window);
                 continue;
@@ -522,6 +529,48 @@ impl<'a> Engine<'a> {
         Err(refusal)
     }
 
+    /// As [`Engine::write_clues`], by one search: the best phrases that are not `known`, at most `most`.
+    fn search_clues(
+        &self,
+        staged: &mut StagedSession<'_, ModelSource<'_>>,
+        settings: &Settings,
+        known: &[String],
+        most: usize,
+    ) -> Result<Vec<String>, EngineError> {
+        let mut phrases: Vec<String> = Vec::new();
+        let before = staged.mark();
+        let choices: &[Stage] = match known {
+            [] => &[Stage::Clue],
+            _ => &[Stage::Clue, Stage::Evidence],
+        };
+        let closing = staged.markers().closing_clue();
+        if staged.turn(choices)? == Some(Stage::Clue) {
+            let found = stages::search_clues(
+                &mut staged.session,
+                (self.index.fm(), closing),
+                self.tokenizer(),
+                &settings.clues,
+                &settings.beams.with_beams(settings.clues.beams),
+                self.interrupted,
+            )?;
+            let new = |text: &str| {
+                let text = text.to_lowercase();
+                known.iter().all(|other| other.to_lowercase() != text)
+            };
+            for (tokens, text) in found.into_iter().filter(|(_, text)| new(text)).take(most) {
+                if !phrases.is_empty() {
+                    staged.turn(&[Stage::Clue])?;
+                }
+                staged.session.push(&tokens);
+                phrases.push(text);
+            }
+        }
+        if phrases.is_empty() {
+            staged.back_to(before);
+        }
+        Ok(phrases)
+    }
+
     /// A clue stage: one clue after another, until the model turns to evidence or `most` are written. What is `known`
     /// is not written again. Before any evidence the first clue is not up to the model.
     fn write_clues(
@@ -531,6 +580,9 @@ impl<'a> Engine<'a> {
         known: &[String],
         most: usize,
     ) -> Result<Vec<String>, EngineError> {
+        if settings.clues.beams > 1 && most > 0 {
+            return self.search_clues(staged, settings, known, most);
+        }
         let mut phrases: Vec<String> = Vec::new();
         let closing = staged.markers().closing_clue();
         for written in 0..most {

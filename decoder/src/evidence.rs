@@ -9,11 +9,12 @@ use fmindex::{DocumentSet, SetPosition};
 use models::ModelError;
 use models::sampling::Sampling;
 
+use crate::beam::{Branching, PhraseRules};
 use crate::candidates::{self, Candidate};
 use crate::constraint::PhraseConstraint;
 use crate::format::Closing;
 use crate::session::{LogitsSource, Session};
-use crate::settings::{Alignment, Beginning, EvidenceSettings, Scope};
+use crate::settings::{Alignment, BeamSettings, Beginning, EvidenceSettings, Scope};
 use crate::windows::{self, Window};
 
 /// A piece of evidence as it was written, before it is located again and cited.
@@ -41,11 +42,38 @@ struct Forced {
     decides: bool,
 }
 
-/// What a piece may do where it stands.
-#[derive(Clone, Copy)]
-struct Standing {
-    may_end: bool,
-    covered: bool,
+/// Where a piece may stand.
+struct PieceScope {
+    /// Numbers of the candidates in scope.
+    members: Vec<u32>,
+    /// Which of them the window's is.
+    own: u32,
+    /// The window it is written for.
+    window: Window,
+}
+
+/// The rules of the evidence stage for beams.
+struct PieceRules<'w> {
+    writer: &'w EvidenceWriter<'w>,
+    scope: &'w PieceScope,
+}
+
+impl PhraseRules for PieceRules<'_> {
+    fn most_tokens(&self) -> usize {
+        self.writer.settings.most_tokens
+    }
+
+    fn may_end(&self, phrase: &PhraseConstraint) -> bool {
+        self.writer.may_choose_end(phrase, self.scope)
+    }
+
+    fn steering(&self, phrase: &PhraseConstraint) -> Vec<(u32, f32)> {
+        let mut steering = self.writer.relevance_ahead(phrase, &self.scope.members);
+        for (_, relevance) in &mut steering {
+            *relevance *= self.writer.settings.lambda;
+        }
+        steering
+    }
 }
 
 /// Writes pieces of evidence, each for the next-best window that has something left to quote.
@@ -268,21 +296,10 @@ impl<'a> EvidenceWriter<'a> {
         session: &mut Session<S>,
         opening: &Opening,
     ) -> Result<Option<Piece>, ModelError> {
-        let window = self.windows[opening.window].clone();
-        let (set, members) = match &self.everything {
-            Some((set, members)) => (set.clone(), members.clone()),
-            None => candidates::union(&self.candidates, [window.member]),
-        };
-        let Some(own) = members.iter().position(|&member| member == window.member) else {
+        let Some((mut constraint, scope)) = self.begin(opening) else {
             return Ok(None);
         };
-        let place = |start: u32| SetPosition {
-            member: own as u32,
-            start,
-        };
-        let first: Vec<SetPosition> = opening.starts.iter().map(|&start| place(start)).collect();
-        let aligned = Arc::new(self.aligned(&members, &first));
-        let mut constraint = PhraseConstraint::documents_from(set, first, aligned);
+        let members = &scope.members;
         let ends: Vec<u32> = session
             .source()
             .end_tokens()
@@ -290,19 +307,14 @@ impl<'a> EvidenceWriter<'a> {
             .copied()
             .chain(self.closing.tokens())
             .collect();
-        let within = |constraint: &PhraseConstraint| Standing {
-            may_end: !constraint.tokens().is_empty() && self.may_end(constraint, &members),
-            covered: !self.settings.cover || self.covers(constraint, own as u32, &window),
-        };
-        let close_from = self.settings.close_from();
         let mut chosen = 0;
         let mut allowed = Vec::new();
         // Length of the longest beginning at which the piece may end.
         let mut last_end = 0;
         loop {
             let length = constraint.tokens().len();
-            let standing = within(&constraint);
-            if standing.may_end {
+            let may_end = self.may_end(&constraint, members);
+            if may_end {
                 last_end = length;
             }
             if length >= self.settings.most_tokens {
@@ -313,10 +325,8 @@ impl<'a> EvidenceWriter<'a> {
                 last_end = length;
                 break;
             }
-            let permitted = |standing: Standing, length: usize| {
-                standing.may_end && standing.covered && length >= close_from
-            };
-            let token = match (&allowed[..], permitted(standing, length)) {
+            let permitted = may_end && self.may_choose_end(&constraint, &scope);
+            let token = match (&allowed[..], permitted) {
                 ([only], false) => {
                     if !self.settings.skip_forced {
                         session.logits()?;
@@ -324,17 +334,14 @@ impl<'a> EvidenceWriter<'a> {
                     only.symbol
                 }
                 ([_], true) if self.settings.skip_forced => {
-                    let run = self.forced_run(&constraint, |constraint| {
-                        permitted(within(constraint), constraint.tokens().len())
-                    });
-                    let kept = self.end_in_run(session, &constraint, &members, &run, &ends)?;
+                    let run = self.forced_run(&constraint, &scope);
+                    let kept = self.end_in_run(session, &constraint, members, &run, &ends)?;
                     for step in run.iter().take(kept) {
                         if constraint.advance(step.token).is_err() {
                             return Ok(None);
                         }
-                        let length = constraint.tokens().len();
-                        if within(&constraint).may_end {
-                            last_end = length;
+                        if self.may_end(&constraint, members) {
+                            last_end = constraint.tokens().len();
                         }
                     }
                     chosen += run.iter().take(kept).filter(|step| step.decides).count();
@@ -345,7 +352,7 @@ impl<'a> EvidenceWriter<'a> {
                 }
                 (_, permitted) => {
                     let position = session.tokens().len();
-                    let ahead = self.relevance_ahead(&constraint, &members);
+                    let ahead = self.relevance_ahead(&constraint, members);
                     let symbols: Vec<u32> = allowed.iter().map(|next| next.symbol).collect();
                     let logits = session.logits()?;
                     let may_end = permitted.then_some(&ends[..]);
@@ -369,7 +376,91 @@ impl<'a> EvidenceWriter<'a> {
                 return Ok(None);
             }
         }
-        Ok(self.place(&constraint, &members, opening.window, chosen))
+        Ok(self.place(&constraint, members, opening.window, chosen))
+    }
+
+    /// As [`EvidenceWriter::write`], by beam search: the piece is the best of the phrases that were found, by their
+    /// log-probability over their length. The same rules hold, and the same logits are steered; nothing is drawn.
+    /// Of `search` the beams, groups, diversity and length penalty count. `None` where nothing can be written, or
+    /// `interrupted` says so before a phrase has ended.
+    ///
+    /// # Errors
+    /// The model's own.
+    pub fn write_beams<S: Branching>(
+        &mut self,
+        session: &mut Session<S>,
+        opening: &Opening,
+        search: &BeamSettings,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Option<Piece>, ModelError> {
+        let Some((constraint, scope)) = self.begin(opening) else {
+            return Ok(None);
+        };
+        let rules = PieceRules {
+            writer: self,
+            scope: &scope,
+        };
+        let what = (&constraint, self.closing);
+        let found = session.search(what, &rules, search, interrupted, &mut |_| {})?;
+        let Some(best) = found.into_iter().next() else {
+            return Ok(None);
+        };
+        let mut phrase = best.constraint;
+        // Where the limit ended it, as above.
+        if self.settings.alignment == Alignment::Sentence {
+            self.cut_back(&mut phrase, &scope.members);
+        }
+        session.push(phrase.tokens());
+        let mut replayed = constraint;
+        let mut chosen = 0;
+        let mut allowed = Vec::new();
+        for &token in phrase.tokens() {
+            replayed.allowed(&mut allowed);
+            chosen += usize::from(allowed.len() > 1 || self.may_choose_end(&replayed, &scope));
+            if replayed.advance(token).is_err() {
+                break;
+            }
+        }
+        Ok(self.place(&phrase, &scope.members, opening.window, chosen))
+    }
+
+    /// Takes a phrase that texts go on with back to its last sentence end, where it has one.
+    fn cut_back(&self, phrase: &mut PhraseConstraint, members: &[u32]) {
+        let mut allowed = Vec::new();
+        phrase.allowed(&mut allowed);
+        if allowed.is_empty() {
+            return;
+        }
+        let mut shorter = phrase.clone();
+        while !shorter.tokens().is_empty() {
+            if self.may_end(&shorter, members) {
+                *phrase = shorter;
+                return;
+            }
+            if shorter.rollback(1).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A piece of which nothing is written, with where it may stand.
+    fn begin(&self, opening: &Opening) -> Option<(PhraseConstraint, PieceScope)> {
+        let window = self.windows[opening.window].clone();
+        let (set, members) = match &self.everything {
+            Some((set, members)) => (set.clone(), members.clone()),
+            None => candidates::union(&self.candidates, [window.member]),
+        };
+        let own = members.iter().position(|&member| member == window.member)? as u32;
+        let place = |start: u32| SetPosition { member: own, start };
+        let first: Vec<SetPosition> = opening.starts.iter().map(|&start| place(start)).collect();
+        let aligned = Arc::new(self.aligned(&members, &first));
+        let constraint = PhraseConstraint::documents_from(set, first, aligned);
+        let scope = PieceScope {
+            members,
+            own,
+            window,
+        };
+        Some((constraint, scope))
     }
 
     /// The token to go on with, or `closing.end` to end, by the steered logits: the largest, or one that is drawn. Of equal
@@ -413,17 +504,13 @@ impl<'a> EvidenceWriter<'a> {
 
     /// The tokens that have to follow the phrase while nothing else can, as far as the last place within a block at
     /// which the piece might end, and one token more.
-    fn forced_run(
-        &self,
-        constraint: &PhraseConstraint,
-        permitted: impl Fn(&PhraseConstraint) -> bool,
-    ) -> Vec<Forced> {
+    fn forced_run(&self, constraint: &PhraseConstraint, scope: &PieceScope) -> Vec<Forced> {
         let mut ahead = constraint.clone();
         let mut run: Vec<Forced> = Vec::new();
         let mut useful = 0;
         while run.len() < BLOCK && ahead.tokens().len() < self.settings.most_tokens {
             let Some(token) = ahead.forced() else { break };
-            let decides = permitted(&ahead);
+            let decides = self.may_choose_end(&ahead, scope);
             if ahead.advance(token).is_err() {
                 break;
             }
@@ -511,24 +598,34 @@ impl<'a> EvidenceWriter<'a> {
     }
 
     /// Whether the piece has reached the end of its window; one that left the window's document has.
-    fn covers(&self, constraint: &PhraseConstraint, own: u32, window: &Window) -> bool {
+    fn covers(&self, constraint: &PhraseConstraint, scope: &PieceScope) -> bool {
         let length = constraint.tokens().len() as u32;
-        let inside = |start: u32| start < window.end && start + length < window.end;
+        let end = scope.window.end;
+        let inside = |start: u32| start < end && start + length < end;
         !constraint
             .positions()
             .iter()
-            .any(|position| position.member == own && inside(position.start))
+            .any(|position| position.member == scope.own && inside(position.start))
     }
 
+    /// Whether a piece could end here.
     fn may_end(&self, constraint: &PhraseConstraint, members: &[u32]) -> bool {
         let length = constraint.tokens().len() as u32;
-        match self.settings.alignment {
-            Alignment::Window => true,
-            Alignment::Sentence => constraint.positions().iter().any(|position| {
-                self.candidates[members[position.member as usize] as usize]
-                    .ends_at(position.start + length)
-            }),
-        }
+        length > 0
+            && match self.settings.alignment {
+                Alignment::Window => true,
+                Alignment::Sentence => constraint.positions().iter().any(|position| {
+                    self.candidates[members[position.member as usize] as usize]
+                        .ends_at(position.start + length)
+                }),
+            }
+    }
+
+    /// Whether the model may end the piece here, while texts go on with it.
+    fn may_choose_end(&self, constraint: &PhraseConstraint, scope: &PieceScope) -> bool {
+        constraint.tokens().len() >= self.settings.close_from()
+            && self.may_end(constraint, &scope.members)
+            && (!self.settings.cover || self.covers(constraint, scope))
     }
 
     /// The best relevance among the windows in which each next token would stand.

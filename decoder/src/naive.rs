@@ -6,7 +6,6 @@ use std::time::Instant;
 use corpus_tools::{Citation, CiteError};
 
 use crate::answer::{Answer, Milliseconds, Trace};
-use crate::beam::{self, ModelBranches};
 use crate::engine::{Engine, EngineError};
 use crate::format::{Markers, Stage};
 use crate::session::ModelSource;
@@ -43,15 +42,13 @@ impl<'a> Engine<'a> {
         let began = Instant::now();
         let markers = self.markers(settings)?;
         let mut staged = self.open_evidence(question, settings, &markers)?;
-        let logits = staged.session.logits()?.to_vec();
-        let (beams, mut cost) = beam::search(
-            &mut ModelBranches::new(self.model),
-            staged.session.source().cache(),
-            &logits,
-            &self.beam_space(question, settings)?,
-            markers.closing_evidence(),
+        let space = self.beam_space(question, settings)?;
+        let beams = staged.session.search(
+            (&space, markers.closing_evidence()),
+            &settings.beams,
             &settings.beams,
             self.interrupted,
+            &mut |_| {},
         )?;
         self.check_interrupt()?;
         let mut evidence = Vec::new();
@@ -77,14 +74,14 @@ impl<'a> Engine<'a> {
         // The answer rests on the best phrase alone.
         let top = &evidence[..evidence.len().min(1)];
         let answered = self.write_answer(question, top, staged, settings, &mut |_| {})?;
-        cost += answered.cost;
+        milliseconds.model = answered.passing.as_secs_f64() * 1e3;
         milliseconds.answer = began.elapsed().as_secs_f64() * 1e3 - milliseconds.evidence;
         let trace = Trace {
             model: self.model_name().to_owned(),
             settings: settings.clone(),
             refused,
             generator: self.helpers.generator_name(),
-            cost,
+            cost: answered.cost,
             milliseconds,
             ..Trace::default()
         };

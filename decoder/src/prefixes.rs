@@ -4,7 +4,6 @@
 use fmindex::DocumentSet;
 use serde::{Deserialize, Serialize};
 
-use crate::beam::{self, ModelBranches, Start};
 use crate::candidates;
 use crate::constraint::PhraseConstraint;
 use crate::engine::{Engine, EngineError};
@@ -73,12 +72,6 @@ impl Engine<'_> {
         let constraint = self.beam_space(question, settings)?;
         let markers = self.markers(settings)?;
         let mut staged = self.open_evidence(question, settings, &markers)?;
-        let logits = staged.session.logits()?.to_vec();
-        let start = Start {
-            context: staged.session.source().cache(),
-            logits: &logits,
-            constraint: &constraint,
-        };
         let mut found = Prefixes {
             beams: vec![0; LENGTH],
             relevant: vec![0; LENGTH],
@@ -88,10 +81,9 @@ impl Engine<'_> {
             most_tokens: LENGTH,
             ..settings.beams.clone()
         };
-        let (_, cost) = beam::search_watched(
-            &mut ModelBranches::new(self.model),
-            start,
-            markers.closing_evidence(),
+        staged.session.search(
+            (&constraint, markers.closing_evidence()),
+            &beams,
             &beams,
             self.interrupted,
             &mut |phrase| {
@@ -102,7 +94,7 @@ impl Engine<'_> {
             },
         )?;
         self.check_interrupt()?;
-        Ok((found, cost + staged.session.cost()))
+        Ok((found, staged.session.cost()))
     }
 }
 

@@ -53,6 +53,11 @@ impl<'m> ModelSource<'m> {
         Self { model, cache }
     }
 
+    /// The model.
+    pub fn model(&self) -> &'m LanguageModel {
+        self.model
+    }
+
     /// What was read.
     pub fn cache(&self) -> &Cache {
         &self.cache
@@ -222,6 +227,12 @@ impl<S: LogitsSource> Session<S> {
         rows.iter_mut().for_each(|row| row.truncate(size));
         self.logits = rows.last().cloned().unwrap_or_default();
         Ok(rows)
+    }
+
+    /// Counts what was spent on branches of the context.
+    pub fn spend(&mut self, cost: Cost, passing: Duration) {
+        self.cost += cost;
+        self.passing += passing;
     }
 
     /// Counts a run of tokens that were pushed to see where they end as written.

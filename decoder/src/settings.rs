@@ -35,9 +35,11 @@ pub struct Settings {
     pub rerank: RerankSettings,
     /// The answer stage.
     pub answer: AnswerSettings,
-    /// Naive constrained beams over the whole collection, the rival of the engine.
+    /// Naive constrained beams over the whole collection, the rival of the engine; and how beams of clues and of
+    /// evidence are grouped and ranked.
     pub beams: BeamSettings,
-    /// How tokens of clues, evidence and answer are chosen among those that are allowed: greedily by default.
+    /// How tokens of clues, evidence and answer are chosen among those that are allowed: greedily by default. Beams
+    /// draw nothing.
     pub sampling: Sampling,
 }
 
@@ -96,6 +98,8 @@ impl Settings {
             ("windows.most", count(windows.most)),
             ("windows.prefilter", count(windows.prefilter)),
             ("evidence.most_tokens", count(evidence.most_tokens)),
+            ("evidence.beams", count(evidence.beams)),
+            ("clues.beams", count(clues.beams)),
             ("beams.beams", count(self.beams.beams)),
             ("beams.groups", count(self.beams.groups)),
             ("beams.most_tokens", count(self.beams.most_tokens)),
@@ -127,6 +131,9 @@ pub struct ClueSettings {
     pub most_tokens: usize,
     /// Tokens from which on a clue may be closed.
     pub close_from: usize,
+    /// Beams: the best phrases of one search are the clues, with the groups, diversity and length penalty of `beams`. 1:
+    /// the model writes one clue after another.
+    pub beams: usize,
     /// A clue that occurs more often than this says nothing and scores no document.
     pub most_occurrences: u64,
     /// Weight α of ln(N/occ) in the weight of a clue.
@@ -145,6 +152,7 @@ impl Default for ClueSettings {
             most: 3,
             most_tokens: 6,
             close_from: 2,
+            beams: 1,
             most_occurrences: 1000,
             alpha: 1.0,
             beta: 1.0,
@@ -360,6 +368,9 @@ pub struct EvidenceSettings {
     pub cover: bool,
     /// Tokens at which a piece ends whatever the model says (160 in the paper).
     pub most_tokens: usize,
+    /// Beams: a piece is the best phrase of a search, with the groups, diversity and length penalty of `beams`. 1: the
+    /// model writes it token by token.
+    pub beams: usize,
     /// What an earlier piece of the same document takes off the relevance of a window when the next is chosen.
     pub repeat: f32,
     /// λ: how strongly the relevance of the windows ahead steers the choice; 0 is the ablation "no future windows".
@@ -384,6 +395,7 @@ impl Default for EvidenceSettings {
             close_from: None,
             cover: true,
             most_tokens: 224,
+            beams: 1,
             repeat: 0.1,
             lambda: 4.0,
             scope: Scope::Place,
@@ -463,6 +475,17 @@ pub struct BeamSettings {
     pub length_penalty: f64,
     /// Whether they stay within the candidates of the question instead of the whole collection.
     pub candidates: bool,
+}
+
+impl BeamSettings {
+    /// The same with another number of beams.
+    #[must_use]
+    pub fn with_beams(&self, beams: usize) -> Self {
+        Self {
+            beams,
+            ..self.clone()
+        }
+    }
 }
 
 impl Default for BeamSettings {

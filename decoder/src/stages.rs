@@ -7,11 +7,12 @@ use models::sampling::Sampling;
 use models::tokenizer::Tokenizer;
 use unicode_segmentation::UnicodeSegmentation;
 
+use crate::beam::{Branching, PhraseRules};
 use crate::constraint::PhraseConstraint;
 use crate::format::{Closing, Markers, Stage};
 use crate::sentences::is_unspaced;
 use crate::session::{LogitsSource, Session};
-use crate::settings::ClueSettings;
+use crate::settings::{BeamSettings, ClueSettings};
 
 /// How many of the model's favourites are tested against the index before the continuations are listed.
 const FAVOURITES: usize = 64;
@@ -164,6 +165,69 @@ pub fn write_clue<S: LogitsSource>(
     Ok(Some(
         tokenizer.decode(constraint.tokens()).trim().to_owned(),
     ))
+}
+
+/// The rules of the clue stage for beams, as in [`write_clue`].
+struct ClueRules<'a> {
+    tokenizer: &'a Tokenizer,
+    settings: &'a ClueSettings,
+}
+
+impl ClueRules<'_> {
+    /// Whether a phrase of at least one token ends with a whole word.
+    fn is_whole(&self, phrase: &PhraseConstraint) -> bool {
+        let mut allowed = Vec::new();
+        phrase.allowed(&mut allowed);
+        let ends = |next: &Continuation| ends_word(self.tokenizer, next.symbol);
+        allowed.is_empty() || allowed.iter().any(ends)
+    }
+}
+
+impl PhraseRules for ClueRules<'_> {
+    fn most_tokens(&self) -> usize {
+        self.settings.most_tokens
+    }
+
+    fn may_end(&self, phrase: &PhraseConstraint) -> bool {
+        phrase.tokens().len() >= self.settings.close_from && self.is_whole(phrase)
+    }
+
+    fn admits(&self, phrase: &PhraseConstraint, token: u32) -> bool {
+        !phrase.tokens().is_empty() || begins_word(self.tokenizer, token)
+    }
+}
+
+/// Searches clues by (diverse) beams from where the session is, under the rules of [`write_clue`]: each with its
+/// tokens and its text, best first, and each text once, whatever its capitals. Nothing is drawn or written.
+///
+/// # Errors
+/// The model's own.
+pub fn search_clues<S: Branching>(
+    session: &mut Session<S>,
+    (index, closing): (&Index, Closing),
+    tokenizer: &Tokenizer,
+    settings: &ClueSettings,
+    search: &BeamSettings,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Vec<(Vec<u32>, String)>, ModelError> {
+    let rules = ClueRules {
+        tokenizer,
+        settings,
+    };
+    let what = (&PhraseConstraint::corpus(index), closing);
+    let found = session.search(what, &rules, search, interrupted, &mut |_| {})?;
+    let mut clues: Vec<(Vec<u32>, String)> = Vec::new();
+    for mut phrase in found.into_iter().map(|beam| beam.constraint) {
+        while !phrase.tokens().is_empty() && !rules.is_whole(&phrase) && phrase.rollback(1).is_ok()
+        {
+        }
+        let text = tokenizer.decode(phrase.tokens()).trim().to_owned();
+        let known = |(_, other): &(_, String)| other.to_lowercase() == text.to_lowercase();
+        if !text.is_empty() && !clues.iter().any(known) {
+            clues.push((phrase.tokens().to_vec(), text));
+        }
+    }
+    Ok(clues)
 }
 
 /// A session in which a model writes its stages one after another: `question → clues → evidence → answer`, the model

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use decoder::PhraseConstraint;
-use decoder::beam::{Appended, BranchSource, search};
+use decoder::beam::{Appended, BranchSource, Start, search};
 use decoder::settings::BeamSettings;
 use fmindex::{BuildOptions, Index, Segment, build_segment};
 use models::ModelError;
@@ -134,7 +134,9 @@ proptest! {
             let context = Vec::new();
             let logits = logits_after(&context, seed);
             let constraint = PhraseConstraint::corpus(&index);
-            search(&mut Hashed(seed), &context, &logits, &constraint, CLOSE.into(), settings, &|| false).unwrap()
+            let start = Start { context: &context, logits: &logits, constraint: &constraint, closing: CLOSE.into() };
+            let found = search(&mut Hashed(seed), start, settings, settings, &|| false, &mut |_| {}).unwrap();
+            (found.beams, found.cost)
         };
         let (found, cost) = run(&settings);
         let every = all(&paragraphs, &settings, seed);
@@ -177,9 +179,9 @@ proptest! {
         let constraint = PhraseConstraint::corpus(&index);
         let context = Vec::new();
         let logits = logits_after(&context, seed);
-        let (found, _) =
-            search(&mut Hashed(seed), &context, &logits, &constraint, CLOSE.into(), &settings, &|| false).unwrap();
-        let mut found: Vec<Vec<u32>> = found.iter().map(|beam| beam.tokens().to_vec()).collect();
+        let start = Start { context: &context, logits: &logits, constraint: &constraint, closing: CLOSE.into() };
+        let found = search(&mut Hashed(seed), start, &settings, &settings, &|| false, &mut |_| {}).unwrap();
+        let mut found: Vec<Vec<u32>> = found.beams.iter().map(|beam| beam.tokens().to_vec()).collect();
         // One group after another, one token at a time, each knowing all that the groups before it took.
         let mut plain: Vec<Vec<u32>> = Vec::new();
         for _ in 0..groups {

@@ -6,19 +6,23 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use corpus_tools::store::Paragraph;
+use decoder::beam::{Appended, BranchSource, Branching};
 use decoder::candidates::Candidate;
 use decoder::evidence::EvidenceWriter;
 use decoder::session::{LogitsSource, Session};
-use decoder::settings::{Alignment, Beginning, EvidenceSettings, Scope};
+use decoder::settings::{Alignment, BeamSettings, Beginning, EvidenceSettings, Scope};
 use decoder::windows::Window;
 use fmindex::{DocumentId, DocumentIndex};
 use models::ModelError;
+use models::language_model::log_normaliser;
 use models::sampling::Sampling;
 use models::tokenizer::Tokenizer;
 use proptest::prelude::*;
 
 const SEPARATOR: u32 = 256;
 const CLOSE: u32 = b'\n' as u32;
+/// Logits above this are padding.
+const VOCABULARY: usize = 256;
 
 /// A byte-level tokenizer without merges: the id of a token is its byte.
 fn tokenizer() -> Tokenizer {
@@ -82,7 +86,7 @@ impl LogitsSource for Hashed {
     }
 
     fn vocabulary_size(&self) -> usize {
-        256
+        VOCABULARY
     }
 
     fn end_tokens(&self) -> &[u32] {
@@ -91,6 +95,58 @@ impl LogitsSource for Hashed {
 
     fn context_length(&self) -> usize {
         1 << 20
+    }
+}
+
+/// The same source for contexts that branch.
+struct Branches(u64);
+
+impl Branches {
+    fn logits(&self, context: &[u32]) -> Vec<f32> {
+        let mut logits = logits_after(context, self.0);
+        logits.truncate(VOCABULARY);
+        logits
+    }
+}
+
+impl BranchSource for Branches {
+    type Context = Vec<u32>;
+
+    fn fork(&self, context: &Vec<u32>) -> Vec<u32> {
+        context.clone()
+    }
+
+    fn append(
+        &mut self,
+        branches: &mut [(&mut Vec<u32>, &[u32])],
+    ) -> Result<Vec<Appended>, ModelError> {
+        let read = |(context, tokens): &mut (&mut Vec<u32>, &[u32])| {
+            let mut log_probabilities = Vec::new();
+            for (at, &token) in tokens.iter().enumerate() {
+                if at > 0 {
+                    let logits = self.logits(context);
+                    log_probabilities.push(logits[token as usize] - log_normaliser(&logits));
+                }
+                context.push(token);
+            }
+            Appended {
+                log_probabilities,
+                logits: self.logits(context),
+            }
+        };
+        Ok(branches.iter_mut().map(read).collect())
+    }
+
+    fn end_tokens(&self) -> &[u32] {
+        &[]
+    }
+}
+
+impl Branching for Hashed {
+    type Branches = Branches;
+
+    fn branch(&self) -> (Branches, Vec<u32>) {
+        (Branches(self.seed), self.context.clone())
     }
 }
 
@@ -136,44 +192,76 @@ fn documents() -> impl Strategy<Value = Vec<Vec<String>>> {
     prop::collection::vec(prop::collection::vec(paragraph, 2..4), 1..4)
 }
 
-/// What the stage should write for one opening, by brute force, one evaluation a token.
-fn plainly(
-    candidates: &[Candidate],
-    windows: &[Window],
-    settings: &EvidenceSettings,
-    (window, starts): (usize, &[u32]),
-    context: &[u32],
-    quoted: &HashSet<(u32, u32)>,
-    (seed, sampling): (u64, Sampling),
-) -> (Vec<u32>, u64) {
-    let member = windows[window].member;
-    let in_scope = |other: u32| settings.scope == Scope::Candidates || other == member;
-    let begins = |other: u32, at: u32| {
-        !quoted.contains(&(other, at))
-            && match settings.alignment {
-                Alignment::Sentence => candidates[other as usize].sentence_starts.contains(&at),
-                Alignment::Window => candidates[other as usize]
-                    .paragraph(at)
-                    .is_some_and(|paragraph| !paragraph.is_title()),
-            }
-    };
-    let mut piece: Vec<u32> = Vec::new();
-    let mut last_end = 0;
-    let mut choices = 0;
-    loop {
+/// Windows of 30 tokens, three a candidate, with scores that are drawn.
+fn windows(candidates: &[Candidate], seed: u64) -> Vec<Window> {
+    let mut windows = Vec::new();
+    for (member, candidate) in candidates.iter().enumerate() {
+        let length = candidate.tokens().len() as u32;
+        for start in [0, length / 3, length / 2] {
+            windows.push(Window {
+                member: member as u32,
+                start,
+                end: (start + 30).min(length),
+                score: Some(((seed >> (start % 50)) & 0xff) as f32),
+                bonus: 0.0,
+                relevance: 0.0,
+            });
+        }
+    }
+    decoder::windows::rank(&mut windows);
+    windows
+}
+
+/// What the stage has to write for one opening, looked at by brute force.
+struct Plain<'a> {
+    candidates: &'a [Candidate],
+    windows: &'a [Window],
+    settings: &'a EvidenceSettings,
+    window: usize,
+    starts: &'a [u32],
+    context: &'a [u32],
+    quoted: &'a HashSet<(u32, u32)>,
+    seed: u64,
+}
+
+/// How a piece stands.
+struct Stands {
+    /// What may follow, with its steered logit, by rising symbol.
+    options: Vec<(u32, f32)>,
+    /// Logits after the piece, steered.
+    logits: Vec<f32>,
+    may_end: bool,
+    /// Whether the model may end it.
+    permitted: bool,
+}
+
+impl Plain<'_> {
+    fn stands(&self, piece: &[u32]) -> Stands {
+        let (candidates, settings) = (self.candidates, self.settings);
+        let member = self.windows[self.window].member;
+        let in_scope = |other: u32| settings.scope == Scope::Candidates || other == member;
+        let begins = |other: u32, at: u32| {
+            !self.quoted.contains(&(other, at))
+                && match settings.alignment {
+                    Alignment::Sentence => candidates[other as usize].sentence_starts.contains(&at),
+                    Alignment::Window => candidates[other as usize]
+                        .paragraph(at)
+                        .is_some_and(|paragraph| !paragraph.is_title()),
+                }
+        };
         // Every place where the piece stands, found anew.
         let mut places = Vec::new();
         for other in (0..candidates.len() as u32).filter(|&other| in_scope(other)) {
             let tokens = candidates[other as usize].tokens();
             for at in 0..tokens.len() as u32 {
                 let possible = if piece.is_empty() {
-                    other == member && starts.contains(&at)
+                    other == member && self.starts.contains(&at)
                 } else if settings.scope == Scope::Place {
-                    starts.contains(&at)
+                    self.starts.contains(&at)
                 } else {
                     begins(other, at)
                 };
-                if possible && tokens[at as usize..].starts_with(&piece) {
+                if possible && tokens[at as usize..].starts_with(piece) {
                     places.push((other, at));
                 }
             }
@@ -182,69 +270,133 @@ fn plainly(
         let ends = |&(other, at): &(u32, u32)| candidates[other as usize].ends_at(at + length);
         let may_end =
             length > 0 && (settings.alignment == Alignment::Window || places.iter().any(ends));
-        if may_end {
-            last_end = piece.len();
-        }
-        if piece.len() >= settings.most_tokens {
-            break;
-        }
-        let mut options: Vec<(u32, f32)> = Vec::new();
+        let mut ahead: Vec<(u32, f32)> = Vec::new();
         for &(other, at) in &places {
             let next = at + length;
             let symbol = candidates[other as usize].tokens()[next as usize];
             if symbol == SEPARATOR {
                 continue;
             }
-            let inside = windows
+            let inside = self
+                .windows
                 .iter()
                 .filter(|w| w.member == other && (w.start..w.end).contains(&next));
             let relevance = inside.map(|window| window.relevance).fold(0.0, f32::max);
-            match options.iter_mut().find(|(known, _)| *known == symbol) {
+            match ahead.iter_mut().find(|(known, _)| *known == symbol) {
                 Some((_, best)) => *best = best.max(relevance),
-                None => options.push((symbol, relevance)),
+                None => ahead.push((symbol, relevance)),
             }
         }
-        if options.is_empty() {
-            last_end = piece.len();
-            break;
+        ahead.sort_by_key(|&(symbol, _)| symbol);
+        let whole: Vec<u32> = self.context.iter().chain(piece).copied().collect();
+        let mut logits = logits_after(&whole, self.seed);
+        logits.truncate(VOCABULARY);
+        for &(symbol, relevance) in &ahead {
+            logits[symbol as usize] += settings.lambda * relevance;
         }
-        let whole: Vec<u32> = context.iter().chain(&piece).copied().collect();
-        let logits = logits_after(&whole, seed);
-        let score = |&(symbol, relevance): &(u32, f32)| {
-            logits[symbol as usize] + settings.lambda * relevance
-        };
-        options.sort_by_key(|&(symbol, _)| symbol);
-        let best = options
+        let options = ahead
             .iter()
-            .copied()
-            .reduce(|a, b| if score(&b) > score(&a) { b } else { a })
-            .unwrap();
-        let end = windows[window].end;
+            .map(|&(symbol, _)| (symbol, logits[symbol as usize]));
+        let options = options.collect();
+        let end = self.windows[self.window].end;
         let inside = |&(other, at): &(u32, u32)| other == member && at < end && at + length < end;
-        let permitted = may_end
-            && piece.len() >= settings.close_from()
-            && !(settings.cover && places.iter().any(inside));
-        choices += u64::from(permitted || options.len() > 1);
-        let close = logits[CLOSE as usize];
-        let next = if sampling.temperature > 0.0 {
-            let steered = options.iter().map(|option| (option.0, score(option)));
-            let end = permitted.then_some((CLOSE, close));
-            let all: Vec<(u32, f32)> = steered.chain(end).collect();
-            sampling.choose_among(&all, whole.len()).unwrap()
-        } else if permitted && close > score(&best) {
-            CLOSE
-        } else {
-            best.0
-        };
-        if next == CLOSE {
-            break;
+        let covered = !(settings.cover && places.iter().any(inside));
+        Stands {
+            options,
+            logits,
+            may_end,
+            permitted: may_end && piece.len() >= settings.close_from() && covered,
         }
-        piece.push(next);
     }
-    if last_end > 0 && settings.alignment == Alignment::Sentence {
-        piece.truncate(last_end);
+
+    /// What is written token by token, one evaluation a token, and the number of choices on the way.
+    fn write(&self, sampling: Sampling) -> (Vec<u32>, u64) {
+        let mut piece: Vec<u32> = Vec::new();
+        let mut last_end = 0;
+        let mut choices = 0;
+        loop {
+            let stands = self.stands(&piece);
+            if stands.may_end {
+                last_end = piece.len();
+            }
+            if piece.len() >= self.settings.most_tokens {
+                break;
+            }
+            let Some(best) = stands
+                .options
+                .iter()
+                .copied()
+                .reduce(|a, b| if b.1 > a.1 { b } else { a })
+            else {
+                last_end = piece.len();
+                break;
+            };
+            choices += u64::from(stands.permitted || stands.options.len() > 1);
+            let close = stands.logits[CLOSE as usize];
+            let next = if sampling.temperature > 0.0 {
+                let end = stands.permitted.then_some((CLOSE, close));
+                let all: Vec<(u32, f32)> = stands.options.iter().copied().chain(end).collect();
+                let position = self.context.len() + piece.len();
+                sampling.choose_among(&all, position).unwrap()
+            } else if stands.permitted && close > best.1 {
+                CLOSE
+            } else {
+                best.0
+            };
+            if next == CLOSE {
+                break;
+            }
+            piece.push(next);
+        }
+        if last_end > 0 && self.settings.alignment == Alignment::Sentence {
+            piece.truncate(last_end);
+        }
+        (piece, choices)
     }
-    (piece, choices)
+
+    /// Every piece that ends in any way, as it is cut back, with its log-probability over its length (the chosen end
+    /// counts as a token).
+    fn all(&self) -> Vec<(Vec<u32>, f64)> {
+        let mut open: Vec<(Vec<u32>, f64, usize)> = vec![(Vec::new(), 0.0, 0)];
+        let mut found = Vec::new();
+        while let Some((piece, so_far, last_end)) = open.pop() {
+            let stands = self.stands(&piece);
+            let last_end = if stands.may_end {
+                piece.len()
+            } else {
+                last_end
+            };
+            let limit = piece.len() >= self.settings.most_tokens;
+            let mut close = |kept: usize, sum: f64, length: usize| {
+                let kept = match kept > 0 && self.settings.alignment == Alignment::Sentence {
+                    true => kept,
+                    false => piece.len(),
+                };
+                found.push((piece[..kept].to_vec(), sum / length as f64));
+            };
+            if stands.options.is_empty() {
+                close(piece.len(), so_far, piece.len());
+                continue;
+            }
+            if limit {
+                close(last_end, so_far, piece.len());
+                continue;
+            }
+            let normaliser = log_normaliser(&stands.logits);
+            let after = |logit: f32| so_far + f64::from(logit) - f64::from(normaliser);
+            if stands.permitted {
+                close(
+                    last_end,
+                    after(stands.logits[CLOSE as usize]),
+                    piece.len() + 1,
+                );
+            }
+            for (symbol, logit) in stands.options {
+                open.push(([&piece[..], &[symbol]].concat(), after(logit), last_end));
+            }
+        }
+        found
+    }
 }
 
 proptest! {
@@ -270,21 +422,7 @@ proptest! {
             .enumerate()
             .map(|(number, paragraphs)| candidate(number as u32, paragraphs, &tokenizer))
             .collect();
-        let mut windows = Vec::new();
-        for (member, candidate) in candidates.iter().enumerate() {
-            let length = candidate.tokens().len() as u32;
-            for start in [0, length / 3, length / 2] {
-                windows.push(Window {
-                    member: member as u32,
-                    start,
-                    end: (start + 30).min(length),
-                    score: Some(((seed >> (start % 50)) & 0xff) as f32),
-                    bonus: 0.0,
-                    relevance: 0.0,
-                });
-            }
-        }
-        decoder::windows::rank(&mut windows);
+        let windows = windows(&candidates, seed);
         let settings = EvidenceSettings {
             most_tokens,
             lambda,
@@ -306,8 +444,17 @@ proptest! {
         let mut quoted: HashSet<(u32, u32)> = HashSet::new();
         while let Some(opening) = writer.next_opening() {
             let context = session.tokens().to_vec();
-            let (expected, chosen) =
-                plainly(&candidates, &windows, &settings, (opening.window, &opening.starts), &context, &quoted, (seed, sampling));
+            let plain = Plain {
+                candidates: &candidates,
+                windows: &windows,
+                settings: &settings,
+                window: opening.window,
+                starts: &opening.starts,
+                context: &context,
+                quoted: &quoted,
+                seed,
+            };
+            let (expected, chosen) = plain.write(sampling);
             let piece = writer.write(&mut session, &opening).unwrap().unwrap();
             prop_assert_eq!(&session.tokens()[context.len()..], &expected[..]);
             // It stands where it says, inside one paragraph that is no title, and begins at a fresh place.
@@ -329,6 +476,87 @@ proptest! {
         let cost = session.cost();
         prop_assert_eq!(cost.passes, session.source().passes.get());
         prop_assert!(!skip_forced || cost.passes <= choices, "{} passes for {} choices", cost.passes, choices);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn beams_find_the_best_piece(
+        documents in documents(),
+        seed in any::<u64>(),
+        close_from in 1usize..30,
+        most_tokens in 5usize..60,
+        lambda in prop::sample::select(vec![0.0f32, 1.0, 5.0]),
+        scope in prop::sample::select(vec![Scope::Place, Scope::Document, Scope::Candidates]),
+        sentences in any::<bool>(),
+        model_begins in any::<bool>(),
+        cover in any::<bool>(),
+        beams in 2usize..5,
+        groups in 1usize..4,
+    ) {
+        let tokenizer = tokenizer();
+        let candidates: Vec<Candidate> = documents
+            .iter()
+            .enumerate()
+            .map(|(number, paragraphs)| candidate(number as u32, paragraphs, &tokenizer))
+            .collect();
+        let windows = windows(&candidates, seed);
+        let settings = EvidenceSettings {
+            most_tokens,
+            lambda,
+            close_from: Some(close_from),
+            cover,
+            beginning: if model_begins { Beginning::Model } else { Beginning::First },
+            scope,
+            alignment: if sentences { Alignment::Sentence } else { Alignment::Window },
+            ..Default::default()
+        };
+        let search = |beams, groups| BeamSettings { beams, groups, ..Default::default() };
+        let context = [1, 2, 3];
+        // A fresh writer each time: what one quotes would be taken from the next.
+        let write = |search: Option<&BeamSettings>| {
+            let mut writer = EvidenceWriter::new(candidates.clone(), windows.clone(), &settings, CLOSE);
+            let source = Hashed { context: Vec::new(), seed, passes: Cell::new(0) };
+            let mut session = Session::new(source, Vec::new());
+            session.push(&context);
+            let opening = writer.next_opening().unwrap();
+            let piece = match search {
+                Some(search) => writer.write_beams(&mut session, &opening, search, &|| false),
+                None => writer.write(&mut session, &opening),
+            };
+            let piece = piece.unwrap().unwrap();
+            let tokens = session.tokens()[context.len()..].to_vec();
+            let span = piece.span.start as usize..piece.span.end as usize;
+            assert_eq!(&candidates[piece.member as usize].tokens()[span], &tokens[..]);
+            (piece, tokens, session.cost(), opening)
+        };
+        // One beam is greedy.
+        let (piece, tokens, _, opening) = write(None);
+        let (one, same, cost, _) = write(Some(&search(1, 1)));
+        prop_assert_eq!((&one.span, one.member, &same), (&piece.span, piece.member, &tokens));
+        prop_assert!(cost.written >= tokens.len() as u64 && cost.passes > 0);
+        let quoted = HashSet::new();
+        let plain = Plain {
+            candidates: &candidates,
+            windows: &windows,
+            settings: &settings,
+            window: opening.window,
+            starts: &opening.starts,
+            context: &context,
+            quoted: &quoted,
+            seed,
+        };
+        let every = plain.all();
+        // So many that nothing is dropped and nothing stops early: the best of all pieces.
+        let (_, found, ..) = write(Some(&search(every.len() + 1024, 1)));
+        let best = every.iter().map(|(_, score)| *score).fold(f64::NEG_INFINITY, f64::max);
+        let mut as_good = every.iter().filter(|(_, score)| *score > best - 1e-4);
+        prop_assert!(as_good.any(|(piece, _)| *piece == found), "{:?} is not the best", found);
+        // Fewer, and in groups: a piece that can be written.
+        let (_, found, ..) = write(Some(&search(beams, groups)));
+        prop_assert!(every.iter().any(|(piece, _)| *piece == found));
     }
 }
 

@@ -66,6 +66,7 @@ const ABLATIONS: &[(&str, &str)] = &[
     ("clue-hops", "hops.clues=1"),
     ("unconstrained", "evidence.constrained=false"),
     ("token-by-token", "evidence.skip_forced=false"),
+    ("beams", "clues.beams=5+evidence.beams=5"),
     ("all-candidates", "evidence.scope=candidates"),
     ("rerank-f", "rerank.method=f"),
     ("rerank-fb", "rerank.method=fb"),
