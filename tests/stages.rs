@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{build, verbatim, write_corpus};
+use common::{index_of, verbatim};
 use serde_json::Value;
 
 const DOCUMENTS: &[(&str, &str, &str)] = &[
@@ -55,10 +55,7 @@ fn check_evidence(answer: &Value, pieces: usize) {
 #[test]
 fn a_model_with_control_tokens_is_led_through_its_stages() {
     let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.jsonl");
-    write_corpus(&corpus, DOCUMENTS);
-    let index = folder.path().join("index");
-    build(&corpus, &index);
+    let index = index_of(folder.path(), DOCUMENTS);
     let ask = |arguments: &[&str]| {
         let index = index.to_str().unwrap();
         let fixed = ["ask", "--index", index, "--window-scorer", "bm25", "--json"];
@@ -109,10 +106,7 @@ fn a_model_with_control_tokens_is_led_through_its_stages() {
 #[test]
 fn clues_and_evidence_by_beams_are_quotes_too() {
     let folder = tempfile::tempdir().unwrap();
-    let corpus = folder.path().join("corpus.jsonl");
-    write_corpus(&corpus, DOCUMENTS);
-    let index = folder.path().join("index");
-    build(&corpus, &index);
+    let index = index_of(folder.path(), DOCUMENTS);
     let index = index.to_str().unwrap();
     let beams = [
         "--set",

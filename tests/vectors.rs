@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{build, verbatim, write_corpus};
+use common::{index_of, verbatim, write_corpus};
 use serde_json::{Value, json};
 
 const DOCUMENTS: &[(&str, &str, &str)] = &[
@@ -64,9 +64,7 @@ fn vectors(index: &Path) -> Vec<PathBuf> {
 fn an_index_with_vectors_through_its_life() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    let index = path("index");
-    write_corpus(&path("corpus.jsonl"), DOCUMENTS);
-    build(&path("corpus.jsonl"), &index);
+    let index = index_of(folder.path(), DOCUMENTS);
     let dense = ["--no-answer", "--set", "candidates.dense_weight=1"];
     let stat = |index: &Path| {
         let stat = ["index", "stat", "--index", text(index), "--json"];

@@ -111,15 +111,6 @@ pub struct Cost {
     pub written: u64,
 }
 
-impl std::ops::Add for Cost {
-    type Output = Self;
-
-    fn add(mut self, other: Self) -> Self {
-        self += other;
-        self
-    }
-}
-
 impl std::ops::AddAssign for Cost {
     fn add_assign(&mut self, other: Self) {
         self.passes += other.passes;

@@ -1,72 +1,21 @@
 //! Beam search against an exhaustive search over every phrase, with logits that are a fixed function of the context.
 
+mod hashed;
+
 use std::collections::BTreeSet;
 
 use decoder::PhraseConstraint;
-use decoder::beam::{Appended, BranchSource, Start, search};
+use decoder::beam::{Start, search};
 use decoder::settings::BeamSettings;
 use fmindex::{BuildOptions, Index, Segment, build_segment};
-use models::ModelError;
-use models::language_model::log_normaliser;
+use hashed::{Branches, Logits};
 use proptest::prelude::*;
 
 const SEPARATOR: u32 = 4;
 const CLOSE: u32 = 5;
-const WIDTH: u64 = 6;
 
-fn logits_after(context: &[u32], seed: u64) -> Vec<f32> {
-    let mut state = seed;
-    for &token in context {
-        state = (state ^ u64::from(token) ^ 0x51)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(23);
-    }
-    (0..WIDTH)
-        .map(|token| {
-            let mixed = (state ^ token.wrapping_mul(0xd134_2543_de82_ef95))
-                .wrapping_mul(0xaf25_1af3_b0f0_25b5);
-            ((mixed >> 40) as f32 / (1u32 << 24) as f32) * 6.0
-        })
-        .collect()
-}
-
-fn log_probability(context: &[u32], token: u32, seed: u64) -> f64 {
-    let logits = logits_after(context, seed);
-    f64::from(logits[token as usize] - log_normaliser(&logits))
-}
-
-struct Hashed(u64);
-
-impl BranchSource for Hashed {
-    type Context = Vec<u32>;
-
-    fn fork(&self, context: &Vec<u32>) -> Vec<u32> {
-        context.clone()
-    }
-
-    fn append(
-        &mut self,
-        branches: &mut [(&mut Vec<u32>, &[u32])],
-    ) -> Result<Vec<Appended>, ModelError> {
-        let read = |(context, tokens): &mut (&mut Vec<u32>, &[u32])| {
-            let mut log_probabilities = Vec::new();
-            for (at, &token) in tokens.iter().enumerate() {
-                if at > 0 {
-                    log_probabilities.push(log_probability(context, token, self.0) as f32);
-                }
-                context.push(token);
-            }
-            Appended {
-                log_probabilities,
-                logits: logits_after(context, self.0),
-            }
-        };
-        Ok(branches.iter_mut().map(read).collect())
-    }
-
-    fn end_tokens(&self) -> &[u32] {
-        &[]
-    }
+fn logits(seed: u64) -> Logits {
+    Logits::new(seed, 6)
 }
 
 /// The tokens that go on from a phrase somewhere, each once, rising.
@@ -92,12 +41,15 @@ fn all(paragraphs: &[Vec<u32>], settings: &BeamSettings, seed: u64) -> Vec<(Vec<
             continue;
         }
         if phrase.len() >= settings.close_from.max(1) {
-            let end = so_far + log_probability(&phrase, CLOSE, seed);
+            let end = so_far + logits(seed).log_probability(&phrase, CLOSE);
             found.push((phrase.clone(), end, true));
         }
         for token in next {
             let longer = [&phrase[..], &[token]].concat();
-            open.push((longer, so_far + log_probability(&phrase, token, seed)));
+            open.push((
+                longer,
+                so_far + logits(seed).log_probability(&phrase, token),
+            ));
         }
     }
     found
@@ -132,10 +84,10 @@ proptest! {
         let settings = BeamSettings { beams, groups, diversity, close_from, most_tokens: 5, length_penalty: 1.0, ..Default::default() };
         let run = |settings: &BeamSettings| {
             let context = Vec::new();
-            let logits = logits_after(&context, seed);
+            let first = logits(seed).after(&context);
             let constraint = PhraseConstraint::corpus(&index);
-            let start = Start { context: &context, logits: &logits, constraint: &constraint, closing: CLOSE.into() };
-            let found = search(&mut Hashed(seed), start, settings, settings, &|| false, &mut |_| {}).unwrap();
+            let start = Start { context: &context, logits: &first, constraint: &constraint, closing: CLOSE.into() };
+            let found = search(&mut Branches(logits(seed)), start, settings, settings, &|| false, &mut |_| {}).unwrap();
             (found.beams, found.cost)
         };
         let (found, cost) = run(&settings);
@@ -178,9 +130,9 @@ proptest! {
         };
         let constraint = PhraseConstraint::corpus(&index);
         let context = Vec::new();
-        let logits = logits_after(&context, seed);
-        let start = Start { context: &context, logits: &logits, constraint: &constraint, closing: CLOSE.into() };
-        let found = search(&mut Hashed(seed), start, &settings, &settings, &|| false, &mut |_| {}).unwrap();
+        let first = logits(seed).after(&context);
+        let start = Start { context: &context, logits: &first, constraint: &constraint, closing: CLOSE.into() };
+        let found = search(&mut Branches(logits(seed)), start, &settings, &settings, &|| false, &mut |_| {}).unwrap();
         let mut found: Vec<Vec<u32>> = found.beams.iter().map(|beam| beam.tokens().to_vec()).collect();
         // One group after another, one token at a time, each knowing all that the groups before it took.
         let mut plain: Vec<Vec<u32>> = Vec::new();
@@ -193,14 +145,14 @@ proptest! {
                 }
                 let ranked = |token: u32| {
                     let times = plain.iter().filter(|other| other.get(phrase.len()) == Some(&token)).count();
-                    log_probability(&phrase, token, seed) - diversity * times as f64
+                    logits(seed).log_probability(&phrase, token) - diversity * times as f64
                 };
                 let best = next
                     .iter()
                     .copied()
                     .reduce(|best, next| if ranked(next) > ranked(best) { next } else { best })
                     .unwrap();
-                if phrase.len() >= close_from && log_probability(&phrase, CLOSE, seed) > ranked(best) {
+                if phrase.len() >= close_from && logits(seed).log_probability(&phrase, CLOSE) > ranked(best) {
                     break;
                 }
                 phrase.push(best);

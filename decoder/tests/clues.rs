@@ -1,14 +1,14 @@
 //! The clue stage by beams against an exhaustive search over every phrase, with logits that are a fixed function of
 //! the context.
 
-use decoder::beam::{Appended, BranchSource, Branching};
+mod hashed;
+
 use decoder::format::Closing;
-use decoder::session::{LogitsSource, Session};
+use decoder::session::Session;
 use decoder::settings::{BeamSettings, ClueSettings};
 use decoder::stages::{search_clues, write_clue};
 use fmindex::{BuildOptions, Index, Segment, build_segment};
-use models::ModelError;
-use models::language_model::log_normaliser;
+use hashed::{Hashed, Logits};
 use models::sampling::Sampling;
 use models::tokenizer::Tokenizer;
 use proptest::prelude::*;
@@ -22,99 +22,8 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::from_json(definition).unwrap()
 }
 
-fn logits_after(context: &[u32], seed: u64) -> Vec<f32> {
-    let mut state = seed;
-    for &token in context {
-        state = (state ^ u64::from(token) ^ 0x51)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(23);
-    }
-    (0..256u64)
-        .map(|token| {
-            let mixed = (state ^ token.wrapping_mul(0xd134_2543_de82_ef95))
-                .wrapping_mul(0xaf25_1af3_b0f0_25b5);
-            ((mixed >> 40) as f32 / (1u32 << 24) as f32) * 6.0
-        })
-        .collect()
-}
-
-fn log_probability(context: &[u32], token: u32, seed: u64) -> f64 {
-    let logits = logits_after(context, seed);
-    f64::from(logits[token as usize] - log_normaliser(&logits))
-}
-
-struct Hashed {
-    context: Vec<u32>,
-    seed: u64,
-}
-
-impl LogitsSource for Hashed {
-    fn append(&mut self, tokens: &[u32]) -> Result<Vec<f32>, ModelError> {
-        self.context.extend_from_slice(tokens);
-        Ok(logits_after(&self.context, self.seed))
-    }
-
-    fn append_for_last(&mut self, _: &[u32], _: usize) -> Result<Vec<Vec<f32>>, ModelError> {
-        unreachable!("clues are read one token at a time")
-    }
-
-    fn truncate(&mut self, length: usize) {
-        self.context.truncate(length);
-    }
-
-    fn vocabulary_size(&self) -> usize {
-        256
-    }
-
-    fn end_tokens(&self) -> &[u32] {
-        &[]
-    }
-
-    fn context_length(&self) -> usize {
-        1 << 20
-    }
-}
-
-struct Branches(u64);
-
-impl BranchSource for Branches {
-    type Context = Vec<u32>;
-
-    fn fork(&self, context: &Vec<u32>) -> Vec<u32> {
-        context.clone()
-    }
-
-    fn append(
-        &mut self,
-        branches: &mut [(&mut Vec<u32>, &[u32])],
-    ) -> Result<Vec<Appended>, ModelError> {
-        let read = |(context, tokens): &mut (&mut Vec<u32>, &[u32])| {
-            let mut log_probabilities = Vec::new();
-            for (at, &token) in tokens.iter().enumerate() {
-                if at > 0 {
-                    log_probabilities.push(log_probability(context, token, self.0) as f32);
-                }
-                context.push(token);
-            }
-            Appended {
-                log_probabilities,
-                logits: logits_after(context, self.0),
-            }
-        };
-        Ok(branches.iter_mut().map(read).collect())
-    }
-
-    fn end_tokens(&self) -> &[u32] {
-        &[]
-    }
-}
-
-impl Branching for Hashed {
-    type Branches = Branches;
-
-    fn branch(&self) -> (Branches, Vec<u32>) {
-        (Branches(self.seed), self.context.clone())
-    }
+fn logits(seed: u64) -> Logits {
+    Logits::new(seed, 256)
 }
 
 /// What goes on with a phrase somewhere, each once.
@@ -158,10 +67,13 @@ fn all(paragraphs: &[String], settings: &ClueSettings, seed: u64) -> Vec<(String
             .chain(phrase.iter().map(|&byte| u32::from(byte)))
             .collect();
         if length >= settings.close_from && is_whole {
-            close(so_far + log_probability(&context, CLOSE, seed), length + 1);
+            close(
+                so_far + logits(seed).log_probability(&context, CLOSE),
+                length + 1,
+            );
         }
         for byte in next {
-            let sum = so_far + log_probability(&context, u32::from(byte), seed);
+            let sum = so_far + logits(seed).log_probability(&context, u32::from(byte));
             open.push(([&phrase[..], &[byte]].concat(), sum, whole));
         }
     }
@@ -209,7 +121,7 @@ proptest! {
         let settings = ClueSettings { close_from, most_tokens, ..Default::default() };
         let closing = Closing::from(CLOSE);
         let began = || {
-            let mut session = Session::new(Hashed { context: Vec::new(), seed }, Vec::new());
+            let mut session = Session::new(Hashed::new(logits(seed)), Vec::new());
             session.push(&[0]);
             session
         };

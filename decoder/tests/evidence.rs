@@ -1,19 +1,19 @@
 //! The evidence stage with a deterministic source of logits against a plain re-implementation that
 //! evaluates every token by itself and looks for text by brute force.
 
-use std::cell::Cell;
+mod hashed;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use corpus_tools::store::Paragraph;
-use decoder::beam::{Appended, BranchSource, Branching};
 use decoder::candidates::Candidate;
 use decoder::evidence::EvidenceWriter;
-use decoder::session::{LogitsSource, Session};
+use decoder::session::Session;
 use decoder::settings::{Alignment, BeamSettings, Beginning, EvidenceSettings, Scope};
 use decoder::windows::Window;
 use fmindex::{DocumentId, DocumentIndex};
-use models::ModelError;
+use hashed::{Hashed, Logits};
 use models::language_model::log_normaliser;
 use models::sampling::Sampling;
 use models::tokenizer::Tokenizer;
@@ -30,123 +30,13 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::from_json(definition).unwrap()
 }
 
-/// Logits that are a fixed function of the context, with a liking for closing now and then.
-fn logits_after(context: &[u32], seed: u64) -> Vec<f32> {
-    let mut state = seed;
-    for &token in context {
-        state = (state ^ u64::from(token))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(23);
-    }
-    (0..300u64)
-        .map(|token| {
-            let mixed = (state ^ token.wrapping_mul(0xd134_2543_de82_ef95))
-                .wrapping_mul(0xaf25_1af3_b0f0_25b5);
-            let noise = ((mixed >> 40) as f32 / (1u32 << 24) as f32) * 4.0;
-            if token == u64::from(CLOSE) {
-                noise + 1.0
-            } else {
-                noise
-            }
-        })
-        .collect()
-}
-
-struct Hashed {
-    context: Vec<u32>,
-    seed: u64,
-    passes: Cell<u64>,
-}
-
-impl LogitsSource for Hashed {
-    fn append(&mut self, tokens: &[u32]) -> Result<Vec<f32>, ModelError> {
-        assert!(!tokens.is_empty(), "a pass over nothing");
-        self.context.extend_from_slice(tokens);
-        self.passes.set(self.passes.get() + 1);
-        Ok(logits_after(&self.context, self.seed))
-    }
-
-    fn append_for_last(
-        &mut self,
-        tokens: &[u32],
-        rows: usize,
-    ) -> Result<Vec<Vec<f32>>, ModelError> {
-        let from = tokens.len() - rows;
-        self.append(&tokens[..=from])?;
-        let mut logits = vec![logits_after(&self.context, self.seed)];
-        for &token in &tokens[from + 1..] {
-            self.context.push(token);
-            logits.push(logits_after(&self.context, self.seed));
-        }
-        Ok(logits)
-    }
-
-    fn truncate(&mut self, length: usize) {
-        self.context.truncate(length);
-    }
-
-    fn vocabulary_size(&self) -> usize {
-        VOCABULARY
-    }
-
-    fn end_tokens(&self) -> &[u32] {
-        &[]
-    }
-
-    fn context_length(&self) -> usize {
-        1 << 20
-    }
-}
-
-/// The same source for contexts that branch.
-struct Branches(u64);
-
-impl Branches {
-    fn logits(&self, context: &[u32]) -> Vec<f32> {
-        let mut logits = logits_after(context, self.0);
-        logits.truncate(VOCABULARY);
-        logits
-    }
-}
-
-impl BranchSource for Branches {
-    type Context = Vec<u32>;
-
-    fn fork(&self, context: &Vec<u32>) -> Vec<u32> {
-        context.clone()
-    }
-
-    fn append(
-        &mut self,
-        branches: &mut [(&mut Vec<u32>, &[u32])],
-    ) -> Result<Vec<Appended>, ModelError> {
-        let read = |(context, tokens): &mut (&mut Vec<u32>, &[u32])| {
-            let mut log_probabilities = Vec::new();
-            for (at, &token) in tokens.iter().enumerate() {
-                if at > 0 {
-                    let logits = self.logits(context);
-                    log_probabilities.push(logits[token as usize] - log_normaliser(&logits));
-                }
-                context.push(token);
-            }
-            Appended {
-                log_probabilities,
-                logits: self.logits(context),
-            }
-        };
-        Ok(branches.iter_mut().map(read).collect())
-    }
-
-    fn end_tokens(&self) -> &[u32] {
-        &[]
-    }
-}
-
-impl Branching for Hashed {
-    type Branches = Branches;
-
-    fn branch(&self) -> (Branches, Vec<u32>) {
-        (Branches(self.seed), self.context.clone())
+/// Padded logits, with a liking for closing now and then.
+fn logits(seed: u64) -> Logits {
+    Logits {
+        padding: 44,
+        spread: 4.0,
+        liked: Some(CLOSE),
+        ..Logits::new(seed, VOCABULARY)
     }
 }
 
@@ -289,8 +179,7 @@ impl Plain<'_> {
         }
         ahead.sort_by_key(|&(symbol, _)| symbol);
         let whole: Vec<u32> = self.context.iter().chain(piece).copied().collect();
-        let mut logits = logits_after(&whole, self.seed);
-        logits.truncate(VOCABULARY);
+        let mut logits = logits(self.seed).of_vocabulary(&whole);
         for &(symbol, relevance) in &ahead {
             logits[symbol as usize] += settings.lambda * relevance;
         }
@@ -434,7 +323,7 @@ proptest! {
             alignment: if sentences { Alignment::Sentence } else { Alignment::Window },
             ..Default::default()
         };
-        let source = Hashed { context: Vec::new(), seed, passes: Cell::new(0) };
+        let source = Hashed::new(logits(seed));
         let mut session = Session::new(source, Vec::new());
         session.push(&[1, 2, 3]);
         let sampling = Sampling { temperature, seed, ..Sampling::default() };
@@ -518,7 +407,7 @@ proptest! {
         // A fresh writer each time: what one quotes would be taken from the next.
         let write = |search: Option<&BeamSettings>| {
             let mut writer = EvidenceWriter::new(candidates.clone(), windows.clone(), &settings, CLOSE);
-            let source = Hashed { context: Vec::new(), seed, passes: Cell::new(0) };
+            let source = Hashed::new(logits(seed));
             let mut session = Session::new(source, Vec::new());
             session.push(&context);
             let opening = writer.next_opening().unwrap();
@@ -586,11 +475,7 @@ fn a_forced_run_is_read_in_blocks() {
             relevance: 1.0,
         }];
         let candidates = vec![candidate.clone()];
-        let source = Hashed {
-            context: Vec::new(),
-            seed,
-            passes: Cell::new(0),
-        };
+        let source = Hashed::new(logits(seed));
         let mut session = Session::new(source, Vec::new());
         session.push(&[1, 2, 3]);
         let mut writer = EvidenceWriter::new(candidates, windows, &settings, CLOSE);
