@@ -539,10 +539,7 @@ impl<'a> Engine<'a> {
     ) -> Result<Vec<String>, EngineError> {
         let mut phrases: Vec<String> = Vec::new();
         let before = staged.mark();
-        let choices: &[Stage] = match known {
-            [] => &[Stage::Clue],
-            _ => &[Stage::Clue, Stage::Evidence],
-        };
+        let choices = clue_or_evidence(known.is_empty());
         let closing = staged.markers().closing_clue();
         if staged.turn(choices)? == Some(Stage::Clue) {
             let found = stages::search_clues(
@@ -588,11 +585,7 @@ impl<'a> Engine<'a> {
         for written in 0..most {
             self.check_interrupt()?;
             let before = staged.mark();
-            let choices: &[Stage] = if written == 0 && known.is_empty() {
-                &[Stage::Clue]
-            } else {
-                &[Stage::Clue, Stage::Evidence]
-            };
+            let choices = clue_or_evidence(written == 0 && known.is_empty());
             let clue = match staged.turn(choices)? {
                 Some(Stage::Clue) => stages::write_clue(
                     &mut staged.session,
@@ -618,6 +611,14 @@ impl<'a> Engine<'a> {
             }
         }
         Ok(phrases)
+    }
+}
+
+/// What a clue stage may turn to: the very first clue of a question is not up to the model.
+fn clue_or_evidence(first: bool) -> &'static [Stage] {
+    match first {
+        true => &[Stage::Clue],
+        false => &[Stage::Clue, Stage::Evidence],
     }
 }
 

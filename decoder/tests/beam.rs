@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use decoder::PhraseConstraint;
 use decoder::beam::{Start, search};
 use decoder::settings::BeamSettings;
-use fmindex::{BuildOptions, Index, Segment, build_segment};
-use hashed::{Branches, Logits};
+use hashed::{Branches, Logits, index_of};
 use proptest::prelude::*;
 
 const SEPARATOR: u32 = 4;
@@ -55,18 +54,6 @@ fn all(paragraphs: &[Vec<u32>], settings: &BeamSettings, seed: u64) -> Vec<(Vec<
     found
 }
 
-fn index(paragraphs: &[Vec<u32>], folder: &std::path::Path) -> Index {
-    let closed = |paragraph: &Vec<u32>| [&paragraph[..], &[SEPARATOR]].concat();
-    let tokens: Vec<u32> = paragraphs.iter().flat_map(closed).collect();
-    let options = BuildOptions {
-        alphabet: SEPARATOR + 1,
-        separator: SEPARATOR,
-        ..Default::default()
-    };
-    build_segment(folder, tokens, &[0], &options, &()).unwrap();
-    Index::new(vec![Segment::open(folder).unwrap()]).unwrap()
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -80,7 +67,7 @@ proptest! {
         diversity in prop::sample::select(vec![0.0, 1.0]),
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let index = index(&paragraphs, folder.path());
+        let index = index_of(&paragraphs, SEPARATOR, folder.path());
         let settings = BeamSettings { beams, groups, diversity, close_from, most_tokens: 5, length_penalty: 1.0, ..Default::default() };
         let run = |settings: &BeamSettings| {
             let context = Vec::new();
@@ -118,7 +105,7 @@ proptest! {
         diversity in prop::sample::select(vec![0.5, 1.0, 3.0]),
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let index = index(&paragraphs, folder.path());
+        let index = index_of(&paragraphs, SEPARATOR, folder.path());
         let settings = BeamSettings {
             beams: groups,
             groups,

@@ -7,8 +7,7 @@ use decoder::format::Closing;
 use decoder::session::Session;
 use decoder::settings::{BeamSettings, ClueSettings};
 use decoder::stages::{search_clues, write_clue};
-use fmindex::{BuildOptions, Index, Segment, build_segment};
-use hashed::{Hashed, Logits};
+use hashed::{Hashed, Logits, index_of};
 use models::sampling::Sampling;
 use models::tokenizer::Tokenizer;
 use proptest::prelude::*;
@@ -88,23 +87,6 @@ fn all(paragraphs: &[String], settings: &ClueSettings, seed: u64) -> Vec<(String
     distinct
 }
 
-fn index(paragraphs: &[String], folder: &std::path::Path) -> Index {
-    let closed = |text: &String| {
-        text.bytes()
-            .map(u32::from)
-            .chain([SEPARATOR])
-            .collect::<Vec<_>>()
-    };
-    let tokens: Vec<u32> = paragraphs.iter().flat_map(closed).collect();
-    let options = BuildOptions {
-        alphabet: SEPARATOR + 1,
-        separator: SEPARATOR,
-        ..Default::default()
-    };
-    build_segment(folder, tokens, &[0], &options, &()).unwrap();
-    Index::new(vec![Segment::open(folder).unwrap()]).unwrap()
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -116,7 +98,9 @@ proptest! {
         most_tokens in 2usize..8,
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let index = index(&paragraphs, folder.path());
+        let texts: Vec<Vec<u32>> =
+            paragraphs.iter().map(|text| text.bytes().map(u32::from).collect()).collect();
+        let index = index_of(&texts, SEPARATOR, folder.path());
         let tokenizer = tokenizer();
         let settings = ClueSettings { close_from, most_tokens, ..Default::default() };
         let closing = Closing::from(CLOSE);

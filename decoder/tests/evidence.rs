@@ -40,6 +40,16 @@ fn logits(seed: u64) -> Logits {
     }
 }
 
+/// The candidates of some documents.
+fn candidates(documents: &[Vec<String>]) -> Vec<Candidate> {
+    let tokenizer = tokenizer();
+    documents
+        .iter()
+        .zip(0..)
+        .map(|(paragraphs, number)| candidate(number, paragraphs, &tokenizer))
+        .collect()
+}
+
 /// A candidate of some paragraphs, the first of which is the title.
 fn candidate(number: u32, paragraphs: &[String], tokenizer: &Tokenizer) -> Candidate {
     let mut tokens = Vec::new();
@@ -305,12 +315,7 @@ proptest! {
         temperature in prop::sample::select(vec![0.0f32, 1.0]),
         skip_forced in prop::bool::weighted(0.8),
     ) {
-        let tokenizer = tokenizer();
-        let candidates: Vec<Candidate> = documents
-            .iter()
-            .enumerate()
-            .map(|(number, paragraphs)| candidate(number as u32, paragraphs, &tokenizer))
-            .collect();
+        let candidates = candidates(&documents);
         let windows = windows(&candidates, seed);
         let settings = EvidenceSettings {
             most_tokens,
@@ -385,12 +390,7 @@ proptest! {
         beams in 2usize..5,
         groups in 1usize..4,
     ) {
-        let tokenizer = tokenizer();
-        let candidates: Vec<Candidate> = documents
-            .iter()
-            .enumerate()
-            .map(|(number, paragraphs)| candidate(number as u32, paragraphs, &tokenizer))
-            .collect();
+        let candidates = candidates(&documents);
         let windows = windows(&candidates, seed);
         let settings = EvidenceSettings {
             most_tokens,

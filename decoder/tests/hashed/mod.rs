@@ -1,11 +1,13 @@
 //! A stand-in for a language model where two ways of decoding are compared: logits that are a fixed function of the
-//! context, for one context and for contexts that branch.
+//! context, for one context and for contexts that branch; and an index of what they may write.
 #![allow(dead_code)] // Each test file uses its own part.
 
 use std::cell::Cell;
+use std::path::Path;
 
 use decoder::beam::{Appended, BranchSource, Branching};
 use decoder::session::LogitsSource;
+use fmindex::{BuildOptions, Index, Segment, build_segment};
 use models::ModelError;
 use models::language_model::log_normaliser;
 
@@ -165,4 +167,17 @@ impl BranchSource for Branches {
     fn end_tokens(&self) -> &[u32] {
         &[]
     }
+}
+
+/// An index in `folder` of one document of these paragraphs.
+pub fn index_of(paragraphs: &[Vec<u32>], separator: u32, folder: &Path) -> Index {
+    let closed = |paragraph: &Vec<u32>| [&paragraph[..], &[separator]].concat();
+    let tokens: Vec<u32> = paragraphs.iter().flat_map(closed).collect();
+    let options = BuildOptions {
+        alphabet: separator + 1,
+        separator,
+        ..Default::default()
+    };
+    build_segment(folder, tokens, &[0], &options, &()).unwrap();
+    Index::new(vec![Segment::open(folder).unwrap()]).unwrap()
 }
